@@ -1,0 +1,89 @@
+"""Softmax-weighted read over a list of depth sources (Attention Residuals, arXiv:2603.15031 section 3).
+
+For sources s_j ``(..., d)`` and a query q ``(d,)``
+
+    l_j   = (q . s_j * rsqrt(mean(s_j^2) + eps) + b_j) / scale
+    alpha = softmax_j(l)
+    out   = sum_j alpha_j s_j
+
+A gain on the normed keys is the same as a query multiplied by it, so the op has none. Logits, softmax and
+norms are computed in float32 or wider whatever the sources' dtype; values stay raw.
+
+Only the logits, one number per source and position, are ever stacked: sources stay separate tensors, so a
+stack of L readers keeps O(L) copies of the state for its backward pass, not O(L^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def depth_score(source: Tensor, query_RD: Tensor, eps: float = 1e-6) -> Tensor:
+    """Logits of one source for R readers at once, ``(..., d), (R, d) -> (..., R)``.
+
+    The rsqrt is taken once per source however many readers there are: it is folded behind the product.
+    """
+    wide = torch.promote_types(source.dtype, torch.float32)
+    with torch.autocast(source.device.type, enabled=False):
+        keys = source.to(wide)
+        scale = torch.rsqrt(keys.square().mean(-1, keepdim=True) + eps)
+        return F.linear(keys, query_RD.to(wide)) * scale
+
+
+def depth_mix(
+    logits: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    masks: Sequence[Tensor | None] | None = None,
+) -> Tensor:
+    """Mix S sources ``(..., d)`` by the softmax over their logits ``(...)``.
+
+    Args:
+        logits: one ``(...)`` tensor per source.
+        sources: one ``(..., d)`` tensor per source.
+        masks: per source None, or ``(...)`` bool that is False where the source is absent.
+    """
+    if len(sources) == 1:
+        return sources[0]
+    if masks is not None:
+        logits = [
+            logit if mask is None else logit.masked_fill(~mask, -torch.inf)
+            for logit, mask in zip(logits, masks, strict=True)
+        ]
+    weight_S = torch.softmax(torch.stack(list(logits)), dim=0).to(sources[0].dtype)
+    out = weight_S[0].unsqueeze(-1) * sources[0]
+    for weight, source in zip(weight_S[1:], sources[1:], strict=True):
+        out = torch.addcmul(out, weight.unsqueeze(-1), source)
+    return out
+
+
+def depth_read(
+    sources: Sequence[Tensor],
+    query: Tensor,
+    bias: Tensor | None = None,
+    scale: float = 1.0,
+    eps: float = 1e-6,
+    masks: Sequence[Tensor | None] | None = None,
+) -> Tensor:
+    """The whole read for one reader.
+
+    Args:
+        sources: S tensors ``(..., d)``.
+        query: ``(d,)`` shared by the sources, or ``(S, d)`` with one per source.
+        bias: ``(S,)`` added to the logits before the division, or None.
+        scale: divides the logits.
+        eps: inside the keys' root mean square.
+        masks: per source None, or ``(...)`` bool that is False where the source is absent.
+
+    Returns:
+        ``(..., d)``.
+    """
+    query_SD = query.expand(len(sources), -1)
+    logits = []
+    for j, source in enumerate(sources):
+        logit = depth_score(source, query_SD[j : j + 1], eps).squeeze(-1)
+        logits.append((logit if bias is None else logit + bias[j]) / scale)
+    return depth_mix(logits, sources, masks)

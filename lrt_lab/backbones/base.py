@@ -1,0 +1,54 @@
+"""The backbone protocol: how state travels up through depth at one position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from lrt_lab.layers import Shape
+from lrt_lab.mixers.base import Reads
+
+Source = tuple[Tensor, Tensor]
+
+
+class Backbone(nn.Module):
+    """How state travels up through depth.
+
+    A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit u is one
+    sublayer; even units mix positions, odd ones are feed-forward.
+    """
+
+    def setup(self, shape: Shape, slots: int) -> None:
+        """Create the parameters; those that exist for a route's slots get names of their own."""
+        raise NotImplementedError
+
+    def start(self, x: Tensor, sources: Sequence[Source]) -> Any:
+        """The state below unit 0.
+
+        Args:
+            x: the embedding ``(B, P, d)``.
+            sources: the route's depth sources, always ``slots`` pairs of ``(B, P, d)`` and ``(B, P)`` bool.
+        """
+        raise NotImplementedError
+
+    def enter(self, state: Any, unit: int, inject: Callable[[Tensor], Tensor]) -> Any:
+        """The state after the route's residual injection x -> x' before a unit."""
+        raise NotImplementedError
+
+    def read(self, state: Any, unit: int) -> Reads:
+        """The un-normed input of a unit ``(B, P, d)``, or three for queries, keys and values."""
+        raise NotImplementedError
+
+    def write(self, state: Any, unit: int, y: Tensor) -> Any:
+        """The state after the unit's output ``(B, P, d)``."""
+        raise NotImplementedError
+
+    def hidden(self, state: Any, unit: int) -> Tensor:
+        """The one vector ``(B, P, d)`` that stands for the state before a unit (``unit`` = U: after the last)."""
+        raise NotImplementedError
+
+    def finish(self, state: Any) -> Tensor:
+        """The un-normed input of the head, ``(B, P, d)``."""
+        raise NotImplementedError

@@ -1,0 +1,65 @@
+"""PreNorm: x <- x + F(RMS(x)) (Xiong et al., arXiv:2002.04745)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lrt_lab.backbones.base import Backbone, Source
+from lrt_lab.layers import Shape, constant, parameter
+
+
+class Stream(NamedTuple):
+    """The carried stream and the embedding below it, ``(B, P, d)`` each."""
+
+    x: Tensor
+    embedding: Tensor
+
+
+class PreNorm(Backbone):
+    """The additive residual stream: every unit reads the sum of everything before it.
+
+        x_{u+1} = x_u + F_u(RMS(x_u) g_u)
+
+    A route's residual injection changes the carried stream, so every later unit sees it; a route's sources are
+    added to the embedding where they are present. At step 0, with output maps at zero, the stream is the embedding.
+
+    Args:
+        stream_scales: before each block x <- a x + b x_0 with the embedding x_0, learned a and b per block that
+            start at 1 and 0.1 (nanochat's ``resid_lambdas`` and ``x0_lambdas``).
+    """
+
+    def __init__(self, stream_scales: bool = False) -> None:
+        super().__init__()
+        self.stream_scales = stream_scales
+
+    def setup(self, shape: Shape, slots: int) -> None:
+        if self.stream_scales:
+            self.stream = parameter(shape.blocks, init=constant(1.0), role="connection")
+            self.skip = parameter(shape.blocks, init=constant(0.1), role="connection")
+
+    def start(self, x: Tensor, sources: Sequence[Source]) -> Stream:
+        embedding = x
+        for value, present in sources:
+            x = x + value * present.unsqueeze(-1)
+        return Stream(x, embedding)
+
+    def enter(self, state: Stream, unit: int, inject: Callable[[Tensor], Tensor]) -> Stream:
+        x = state.x
+        if self.stream_scales and unit % 2 == 0:
+            x = self.stream[unit // 2] * x + self.skip[unit // 2] * state.embedding
+        return state._replace(x=inject(x))
+
+    def read(self, state: Stream, unit: int) -> Tensor:
+        return state.x
+
+    def write(self, state: Stream, unit: int, y: Tensor) -> Stream:
+        return state._replace(x=state.x + y)
+
+    def hidden(self, state: Stream, unit: int) -> Tensor:
+        return state.x
+
+    def finish(self, state: Stream) -> Tensor:
+        return state.x

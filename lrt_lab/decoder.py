@@ -1,0 +1,316 @@
+"""The engine: evaluates a rectangle of the lattice of positions by units.
+
+One primitive, the sweep, carries every training schedule and every decode mode: it evaluates a set of
+positions by a range of units, given the memory that enters those positions and the mixers' buffers for the
+positions that it does not recompute. The decoder is the only place that knows all four parts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lrt_lab.backbones import Backbone, PreNorm
+from lrt_lab.errors import UserError
+from lrt_lab.frame import Frame, Memory, View
+from lrt_lab.layers import (
+    FeedForward,
+    RMSNorm,
+    Shape,
+    SquaredReLU,
+    initialize,
+    normal,
+    parameter,
+    rms_norm,
+)
+from lrt_lab.mixers import Attention, Mixer
+from lrt_lab.mixers.base import Reads
+from lrt_lab.routes import NoRoute, Route
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep leaves behind.
+
+    Attributes:
+        positions: the P positions that were evaluated.
+        hidden: normed top state ``(B, P, d)``, the head's input; None where the sweep stops below the top.
+        carried: what leaves these positions, ``(B, P, ...)``; None where the route carries nothing.
+        buffers: the mixers' buffers by unit.
+        saved: backbone states before the units that were asked for.
+    """
+
+    positions: range
+    hidden: Tensor | None
+    carried: Tensor | None
+    buffers: dict[int, Any]
+    saved: dict[int, Any]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Decoding so far: the frame, the mixers' buffers and what left the last position.
+
+    Going back to an earlier cache is allowed (buffers hold later positions, which are written again); keeping
+    two continuations of one cache alive needs `select` on all rows first, since buffers are written in place.
+    """
+
+    frame: Frame | None
+    buffers: dict[int, Any]
+    carried: Tensor | None
+
+    @property
+    def length(self) -> int:
+        """Positions decoded."""
+        return 0 if self.frame is None else self.frame.length
+
+
+class Unit(nn.Module):
+    """One sublayer: the norm of what it reads, and its body, a token mixer or an FFN."""
+
+    def __init__(self, body: Mixer | FeedForward, width: int, eps: float) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width, eps)
+        self.body = body
+
+    def normed(self, reads: Reads) -> Reads:
+        """The reads as the body sees them."""
+        if isinstance(reads, tuple):
+            return self.norm(reads[0]), self.norm(reads[1]), self.norm(reads[2])
+        return self.norm(reads)
+
+
+class Decoder(nn.Module):
+    """A decoder-only language model: embedding, units over a backbone, a route, and the head.
+
+    Args:
+        width: features of a hidden state.
+        blocks: number of blocks; a block is a mixer unit and an FFN unit.
+        vocab: number of token ids.
+        backbone: how state travels through depth.
+        route: what travels from one position to the next.
+        mixer: the token mixer; every block gets a copy of its own.
+        ffn: the feed-forward body, likewise.
+        eps: inside the norms' root mean square.
+        seed: initial values are keyed on it and on each parameter's name.
+    """
+
+    def __init__(
+        self,
+        width: int = 64,
+        blocks: int = 4,
+        vocab: int = 257,
+        backbone: Backbone | None = None,
+        route: Route | None = None,
+        mixer: Mixer | None = None,
+        ffn: FeedForward | None = None,
+        eps: float = 1e-6,
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        for name, value in (("width", width), ("blocks", blocks), ("vocab", vocab)):
+            if value < 1:
+                raise UserError(f"model.{name}={value}: it must be at least 1")
+        self.eps = eps
+        # Parts are templates until setup: copying keeps one instance usable for several decoders.
+        self.backbone, self.route = (
+            copy.deepcopy(backbone or PreNorm()),
+            copy.deepcopy(route or NoRoute()),
+        )
+        mixers = [copy.deepcopy(mixer or Attention()) for _ in range(blocks)]
+        bare = Shape(width, blocks, vocab)
+        self.shape = replace(bare, kv=tuple(mixer.kv(bare) for mixer in mixers))
+        units: list[Unit] = []
+        for block, block_mixer in enumerate(mixers):
+            block_mixer.setup(self.shape, block)
+            block_ffn = copy.deepcopy(ffn or SquaredReLU())
+            block_ffn.setup(self.shape)
+            units += [Unit(block_mixer, width, eps), Unit(block_ffn, width, eps)]
+        self.units = nn.ModuleList(units)
+        self.route.setup(self.shape)
+        self.backbone.setup(self.shape, self.route.slots)
+        self.embedding = parameter(vocab, width, init=normal(1.0), role="embedding")
+        self.norm = RMSNorm(width, eps)
+        self.head = parameter(vocab, width, init=normal(0.02), role="head")
+        initialize(self, seed)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The head's scores ``(..., vocab)`` for normed top states ``(..., d)``."""
+        return F.linear(hidden, self.head)
+
+    def sweep(
+        self,
+        frame: Frame,
+        positions: range,
+        memory: Memory | None = None,
+        buffers: dict[int, Any] | None = None,
+        units: range | None = None,
+        entry: Any = None,
+        save: Sequence[int] = (),
+        reach: int | None = None,
+    ) -> Sweep:
+        """Evaluate positions by units.
+
+        Args:
+            frame: the batch.
+            positions: which positions, in order.
+            memory: what enters them; None is the initializer sweep.
+            buffers: what the mixers kept of positions that are not recomputed, by unit.
+            units: which units; None is all of them.
+            entry: the backbone state to enter ``units`` with, from an earlier sweep's ``saved``; None embeds.
+            save: units before which the backbone state is kept.
+            reach: how many positions the mixers can attend to; None is all up to the last one evaluated,
+                or the whole frame when there are buffers.
+        """
+        units = range(self.shape.units) if units is None else units
+        if reach is None:
+            reach = positions[-1] + 1 if buffers is None else frame.length
+        at = self.view(frame, positions, reach)
+        backbone, route = self.backbone, self.route
+        bank: list[tuple[Tensor, Tensor | None]] = []
+        if entry is None:
+            x = route.embed(self.embed(at), memory, at)
+            sources = list(route.sources(memory, at))
+            bank = [(x, None), *sources]
+            state = backbone.start(x, sources)
+        else:
+            state = entry
+        new_buffers, taps, saved = dict(buffers or {}), {}, {}
+        for unit in units:
+            if unit in route.needs.units:
+                taps[unit] = backbone.hidden(state, unit)
+            if unit in save:
+                saved[unit] = state
+            state = backbone.enter(state, unit, lambda x, u=unit: route.enter(u, x, memory, at))
+            y, buffer = self.evaluate(
+                unit, backbone.read(state, unit), at, memory, new_buffers.get(unit)
+            )
+            if buffer is not None:
+                new_buffers[unit] = buffer
+            if route.needs.bank:
+                bank.append((y, None))
+            state = backbone.write(state, unit, y)
+        if units.stop in route.needs.units:
+            taps[units.stop] = backbone.hidden(state, units.stop)
+        if units.stop in save:
+            saved[units.stop] = state
+        hidden = None
+        if units.stop == self.shape.units:
+            hidden = taps["top"] = self.norm(backbone.finish(state))
+            taps["bank"] = bank
+        ready = all(unit in taps for unit in route.needs.units) and (
+            hidden is not None or not (route.needs.top or route.needs.bank)
+        )
+        carried = route.emit(taps, memory, at) if route.needs and ready else None
+        return Sweep(positions, hidden, carried, new_buffers, saved)
+
+    def view(self, frame: Frame, positions: range, reach: int) -> View:
+        """The frame at these positions, with the raw token embedding."""
+        at = frame.at(positions, reach)
+        at.embedding = F.embedding(at.ids, self.embedding)
+        return at
+
+    def embed(self, at: View) -> Tensor:
+        """The plain input of the stack: the normed token embedding, ``(B, P, d)``."""
+        return rms_norm(at.embedding, self.eps)
+
+    def evaluate(
+        self, unit: int, reads: Reads, at: View, memory: Memory | None, buffer: Any
+    ) -> tuple[Tensor, Any]:
+        """One unit's output and its new buffer."""
+        module = self.units[unit]
+        reads = module.normed(reads)
+        if isinstance(module.body, Mixer):
+            return module.body(
+                reads, at, buffer, lambda x, k, v: self.route.keys_values(unit, x, k, v, memory, at)
+            )
+        return module.body(reads), None
+
+    def memory(
+        self, carried: Tensor, frame: Frame, positions: range, keep: Tensor | None = None
+    ) -> Memory:
+        """What enters these positions, from what left every position: shift, reset, receive.
+
+        Args:
+            carried: ``(B, T, ...)``, what left each position of the frame most recently.
+            frame: the batch.
+            positions: the positions of the coming sweep.
+            keep: ``(B, T)`` bool, False where a position is to run without memory (prefix mix-in).
+        """
+        cut = slice(positions.start, positions.stop, positions.step)
+        if positions.start == 0:
+            # Nothing left position -1: a zero that `receive` marks absent.
+            before = torch.cat([torch.zeros_like(carried[:, :1]), carried[:, :-1]], dim=1)[:, cut]
+        else:
+            before = carried[:, positions.start - 1 : positions.stop - 1 : positions.step]
+        return self.receive(
+            before,
+            self.view(frame, positions, frame.length),
+            None if keep is None else keep[:, cut],
+        )
+
+    def receive(self, before: Tensor, at: View, keep: Tensor | None = None) -> Memory:
+        """What enters positions whose predecessors left ``before``, ``(B, P, ...)``."""
+        present = self.route.receives(at)
+        return self.route.receive(before, present if keep is None else present & keep, at)
+
+    def cache(self, batch: int, capacity: int) -> Cache:
+        """An empty decoding cache.
+
+        Without gradients its buffers are written in place and grow past ``capacity`` when they must; with
+        gradients they are values.
+        """
+        if torch.is_grad_enabled():
+            return Cache(None, {}, None)
+        buffers = {
+            unit: module.body.allocate(batch, capacity, self.embedding)
+            for unit, module in enumerate(self.units)
+            if isinstance(module.body, Mixer)
+        }
+        return Cache(None, buffers, None)
+
+    def step(self, new: Frame, cache: Cache) -> tuple[Tensor, Cache]:
+        """Decode further columns by the exact recurrence, one stack traversal each.
+
+        Args:
+            new: the columns to come, ``(B, n)``; documents are numbered on from the cache's.
+            cache: everything before them.
+
+        Returns:
+            normed top states ``(B, n, d)`` and the cache after them.
+        """
+        frame = new if cache.frame is None else cache.frame.append(new)
+        return self.serial(frame, cache)
+
+    def serial(self, frame: Frame, cache: Cache) -> tuple[Tensor, Cache]:
+        """Run the exact recurrence over the frame's positions that the cache lacks."""
+        hidden, carried, buffers = [], cache.carried, cache.buffers
+        for t in range(cache.length, frame.length):
+            here = range(t, t + 1)
+            memory = None
+            if self.route.traits.recurrent:
+                at = self.view(frame, here, t + 1)
+                if carried is None:
+                    carried = self.embedding.new_zeros(len(frame.ids), 1, *self.route.carries)
+                memory = self.receive(carried, at)
+            out = self.sweep(frame, here, memory, buffers, reach=t + 1)
+            carried, buffers = out.carried, out.buffers
+            if not torch.is_grad_enabled():
+                buffers = {unit: self.units[unit].body.commit(b) for unit, b in buffers.items()}
+            hidden.append(out.hidden)
+        return torch.cat(hidden, dim=1), Cache(frame, buffers, carried)
+
+    def select(self, cache: Cache, rows: Tensor) -> Cache:
+        """The cache of some rows (beam search), independent of the old one."""
+        buffers = {u: self.units[u].body.select(b, rows) for u, b in cache.buffers.items()}
+        return Cache(
+            None if cache.frame is None else cache.frame.select(rows),
+            buffers,
+            None if cache.carried is None else cache.carried[rows],
+        )

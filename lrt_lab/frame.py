@@ -1,0 +1,193 @@
+"""What travels through a sweep beside the hidden state: the batch, and the memory that enters it.
+
+Axes: B rows, T positions of the frame, P positions of one sweep, N positions that mixers can attend to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lrt_lab.layers.rotary import rotary_table
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A batch of rows, as every port sees it.
+
+    Attention, memory and rotary position are three separate fields, since resetting each of them at
+    document starts is a separate choice.
+
+    Attributes:
+        ids: token ids, ``(B, T)``.
+        document: attention document of each position, ``(B, T)``; None is one document per row.
+        memory_document: document for the memory's reset, ``(B, T)``; None follows ``document``.
+        position: rotary position, ``(B, T)``; None is the column (rotary attention only sees differences,
+            so inside a document the two agree).
+        silent: positions without a token of their own (Coconut's latents), ``(B, T)`` bool or None.
+    """
+
+    ids: Tensor
+    document: Tensor | None = None
+    memory_document: Tensor | None = None
+    position: Tensor | None = None
+    silent: Tensor | None = None
+
+    @classmethod
+    def packed(cls, ids: Tensor, document: Tensor) -> Frame:
+        """A frame of packed documents; rows that hold one document each are marked as such."""
+        whole = bool((document == document[:, :1]).all())
+        return cls(ids, None if whole else document)
+
+    @property
+    def length(self) -> int:
+        """Number of positions T."""
+        return self.ids.shape[1]
+
+    @property
+    def positions(self) -> range:
+        """All positions."""
+        return range(self.length)
+
+    def start(self) -> Tensor:
+        """Where a document starts for the memory, ``(B, T)`` bool; the first position always."""
+        document = self.document if self.memory_document is None else self.memory_document
+        start = torch.zeros_like(self.ids, dtype=torch.bool)
+        start[:, 0] = True
+        if document is not None:
+            start[:, 1:] = document[:, 1:] != document[:, :-1]
+        return start
+
+    def at(self, positions: range, reach: int) -> View:
+        """The frame at the positions of one sweep; mixers attend to the first ``reach`` positions."""
+        cut = slice(positions.start, positions.stop, positions.step)
+        document = self.document
+        return View(
+            positions=positions,
+            reach=reach,
+            ids=self.ids[:, cut],
+            start=self.start()[:, cut],
+            position=None if self.position is None else self.position[:, cut],
+            silent=None if self.silent is None else self.silent[:, cut],
+            document=None if document is None else document[:, cut],
+            key_document=None if document is None else document[:, :reach],
+        )
+
+    def append(self, other: Frame) -> Frame:
+        """This frame followed by the columns of another one."""
+
+        def join(name: str) -> Tensor | None:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is None and theirs is None:
+                return None
+            if mine is None or theirs is None:
+                mine, theirs = self._filled(name, mine), other._filled(name, theirs)
+            return torch.cat([mine, theirs], dim=1)
+
+        names = ("ids", "document", "memory_document", "position", "silent")
+        return Frame(*(join(name) for name in names))  # type: ignore[arg-type]
+
+    def _filled(self, name: str, value: Tensor | None) -> Tensor:
+        if value is not None:
+            return value
+        if name == "position":
+            raise ValueError("frames with and without rotary positions cannot be joined")
+        return torch.zeros_like(self.ids, dtype=torch.bool if name == "silent" else None)
+
+    def select(self, rows: Tensor) -> Frame:
+        """The rows named by an index tensor."""
+        fields = (self.ids, self.document, self.memory_document, self.position, self.silent)
+        return Frame(*(None if f is None else f[rows] for f in fields))  # type: ignore[arg-type]
+
+    def head(self, length: int) -> Frame:
+        """The first ``length`` positions."""
+        fields = (self.ids, self.document, self.memory_document, self.position, self.silent)
+        return Frame(*(None if f is None else f[:, :length] for f in fields))  # type: ignore[arg-type]
+
+
+@dataclass
+class View:
+    """The frame at the P positions of one sweep; the engine adds the raw token embedding.
+
+    Masks and rotary tables are computed once per sweep and shared by all units.
+    """
+
+    positions: range
+    reach: int
+    ids: Tensor
+    start: Tensor
+    position: Tensor | None = None
+    silent: Tensor | None = None
+    document: Tensor | None = None
+    key_document: Tensor | None = None
+    embedding: Tensor | None = None
+    _cache: dict[object, object] = field(default_factory=dict, repr=False)
+
+    def mask(self, window: int | None = None, own: bool = False) -> Tensor | None:
+        """Which keys a query may see, ``(P, N)`` or ``(B, 1, P, N)`` bool; None where causal order is all.
+
+        Args:
+            window: positions a query looks back, itself not counted; None is all of them.
+            own: only the query's own position (switches token attention off).
+        """
+        whole = self.positions == range(self.reach)
+        last = len(self.positions) == 1 and self.positions[0] == self.reach - 1
+        free = window is None or self.positions[-1] <= window
+        if (whole or last) and free and not own and self.document is None:
+            return None
+        name = ("mask", window, own)
+        if name not in self._cache:
+            device = self.ids.device
+            query = torch.tensor(self.positions, device=device).unsqueeze(-1)
+            distance = query - torch.arange(self.reach, device=device)
+            seen = distance == 0 if own else distance >= 0
+            if window is not None:
+                seen = seen & (distance <= window)
+            if self.document is not None and self.key_document is not None:
+                same = self.document.unsqueeze(-1) == self.key_document.unsqueeze(-2)
+                seen = (seen & same).unsqueeze(1)
+            self._cache[name] = seen
+        return self._cache[name]  # type: ignore[return-value]
+
+    def rotary(self, head_dim: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin at these positions, ready for `lrt_lab.layers.rotate`."""
+        name = ("rotary", head_dim, base, dtype)
+        if name not in self._cache:
+            position = self.position
+            if position is None:
+                position = torch.tensor(self.positions, device=self.ids.device)
+            self._cache[name] = rotary_table(position, head_dim, base, dtype)
+        return self._cache[name]  # type: ignore[return-value]
+
+
+@dataclass
+class Memory:
+    """What enters the positions of one sweep.
+
+    No memory at all (None in its place) is the initializer sweep; a memory that is absent at a position
+    (a document start) is not the same thing, and routes may treat the two differently.
+
+    Attributes:
+        value: ``(B, P, ...)``, zero where absent.
+        present: ``(B, P)`` bool.
+        derived: what a route computed from ``value`` once for all units.
+    """
+
+    value: Tensor
+    present: Tensor
+    derived: dict[object, Tensor] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """What a sweep keeps for a route: the hidden state before some units, the top state, the bank."""
+
+    units: Sequence[int] = ()
+    top: bool = False
+    bank: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.units) or self.top or self.bank

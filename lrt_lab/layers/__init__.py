@@ -1,0 +1,35 @@
+"""Norm, rotary embedding, feed-forward bodies, parameters and the shape of a decoder."""
+
+from lrt_lab.layers.ffn import FeedForward, SquaredReLU, SwiGLU
+from lrt_lab.layers.norm import RMSNorm, rms_norm
+from lrt_lab.layers.parameter import (
+    ROLES,
+    Role,
+    constant,
+    fan_in,
+    initialize,
+    normal,
+    parameter,
+    uniform,
+)
+from lrt_lab.layers.rotary import rotary_table, rotate
+from lrt_lab.layers.shape import Shape
+
+__all__ = [
+    "ROLES",
+    "FeedForward",
+    "RMSNorm",
+    "Role",
+    "Shape",
+    "SquaredReLU",
+    "SwiGLU",
+    "constant",
+    "fan_in",
+    "initialize",
+    "normal",
+    "parameter",
+    "rms_norm",
+    "rotary_table",
+    "rotate",
+    "uniform",
+]

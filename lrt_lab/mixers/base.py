@@ -1,0 +1,58 @@
+"""The mixer protocol: how one layer mixes positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from lrt_lab.frame import View
+from lrt_lab.layers import Shape
+
+Reads = Tensor | tuple[Tensor, Tensor, Tensor]
+Inject = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Mixer(nn.Module):
+    """How one layer mixes positions.
+
+    A mixer's buffer is what it keeps of positions that a sweep does not recompute (K/V, a matrix state).
+    Buffers are values while gradients flow: a forward returns a new one and never changes the old. A
+    buffer from `allocate` is the exception, for decoding without gradients: it is written in place.
+    """
+
+    def setup(self, shape: Shape, block: int) -> None:
+        """Create the parameters of this block's mixer."""
+        raise NotImplementedError
+
+    def kv(self, shape: Shape) -> tuple[int, int]:
+        """(heads, features per head) of the keys and values that a route may inject into."""
+        raise NotImplementedError
+
+    def forward(self, reads: Reads, at: View, buffer: Any, inject: Inject) -> tuple[Tensor, Any]:
+        """Mix the normed reads.
+
+        Args:
+            reads: ``(B, P, d)``, or three of them for queries, keys and values.
+            at: the positions of this sweep.
+            buffer: what this mixer kept of earlier positions, or None.
+            inject: the route's port, (normed read, k, v) -> (k, v) with k and v ``(B, P, heads, head_dim)``,
+                before any convolution, QK-norm or rotary embedding.
+
+        Returns:
+            the unit's output ``(B, P, d)`` and the buffer with these positions in it.
+        """
+        raise NotImplementedError
+
+    def allocate(self, batch: int, capacity: int, like: Tensor) -> Any:
+        """An empty buffer for decoding in place, with room for ``capacity`` positions."""
+        raise NotImplementedError
+
+    def commit(self, buffer: Any) -> Any:
+        """Fold positions that are final into constant-size state (identity for attention)."""
+        return buffer
+
+    def select(self, buffer: Any, rows: Tensor) -> Any:
+        """The buffer of some rows of the batch, independent of the old one."""
+        raise NotImplementedError

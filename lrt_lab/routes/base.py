@@ -1,0 +1,83 @@
+"""The route protocol: what leaves position t-1, and where it enters position t."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from lrt_lab.frame import Memory, Taps, View
+from lrt_lab.layers import Shape
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the test battery has to know of a route.
+
+    Attributes:
+        recurrent: whether anything travels from one position to the next.
+        offset: after k feedback passes, positions up to k - offset are exact.
+        zero_is_none: a zero memory gives the same outputs as no memory.
+    """
+
+    recurrent: bool = True
+    offset: int = 0
+    zero_is_none: bool = True
+
+
+class Route(nn.Module):
+    """A latent route. Every port defaults to the identity: a route implements only those it uses.
+
+    Attributes:
+        needs: what a sweep keeps for `emit`.
+        slots: number of depth sources that the route adds.
+        carries: shape of what leaves one position.
+    """
+
+    traits: ClassVar[Traits] = Traits()
+    needs: Taps = Taps()
+    slots: int = 0
+    carries: tuple[int, ...] = ()
+
+    def setup(self, shape: Shape) -> None:
+        """Create the parameters and fill in `needs`; by default one vector leaves a position."""
+        self.carries = (shape.width,)
+
+    def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
+        """What leaves these positions, ``(B, P, ...)``; independent of the next token."""
+        raise NotImplementedError
+
+    def receives(self, at: View) -> Tensor:
+        """Which positions receive, ``(B, P)`` bool: all but document starts."""
+        return ~at.start
+
+    def receive(self, carried: Tensor, present: Tensor, at: View) -> Memory:
+        """The memory entering positions t, from what left t-1 (already shifted), zero where absent."""
+        mask = present.reshape(*present.shape, *[1] * (carried.dim() - 2))
+        return Memory(carried.masked_fill(~mask, 0.0), present)
+
+    def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:
+        """Port 1, the input of the stack ``(B, P, d)``."""
+        return x
+
+    def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
+        """Port 2, the residual input of a unit ``(B, P, d)``."""
+        return x
+
+    def keys_values(
+        self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
+    ) -> tuple[Tensor, Tensor]:
+        """Port 3, keys and values ``(B, P, heads, head_dim)`` of a mixer, given its normed read x."""
+        return k, v
+
+    def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
+        """Port 4, ``slots`` extra depth sources: ``(B, P, d)`` with ``(B, P)`` bool where present."""
+        return ()
+
+
+class NoRoute(Route):
+    """Nothing travels from one position to the next except through token mixing."""
+
+    traits = Traits(recurrent=False)

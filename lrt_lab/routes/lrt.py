@@ -1,0 +1,110 @@
+"""Latent Recurrent Transformer (Huang et al., arXiv:2605.26797).
+
+One vector m_t leaves each position and enters every block of the next one, in two ways. With block l's
+residual input x, u = RMS(x_hat) as the mixer reads it, and one gate per K/V head h:
+
+    x_hat   = alpha_l x + gamma_l m_{t-1}
+    [g, r]  = 2 sigmoid(W_gate^l u)
+    k       = g_h k_local + r_h (W_k m_{t-1})_h
+    v       = g_h v_local + r_h (W_v m_{t-1})_h
+
+then QK-norm and rotation at the current position; the mixed K/V are the ordinary cache entries. Gates are
+computed from the memory-aware read, as the public release (OoDBag/Latent_recurrent_transformer) does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lrt_lab.errors import UserError
+from lrt_lab.frame import Memory, Taps, View
+from lrt_lab.layers import Shape, constant, fan_in, parameter
+from lrt_lab.routes.base import Route, Traits
+
+
+class LRT(Route):
+    """Latent Recurrent Transformer: m_t enters every block's residual input and its keys and values.
+
+    The defaults are the paper's form; the public release is ``source="top", projections="layerwise"``. At step
+    0 all gates are 1, alpha 1 and gamma 0.1. Zero memory equals no memory exactly.
+
+    Args:
+        source: what is carried: the hidden state after this many blocks (the paper's searched "upper-middle"
+            block), null for ceil(3 L / 4) of them, or "top" for the normed state that the head reads.
+        projections: "shared", one pair of recurrent K/V projections for all depths (one per distinct K/V
+            shape), or "layerwise", one pair per block.
+        gamma: initial scale of the memory in the residual input.
+    """
+
+    traits: ClassVar[Traits] = Traits()
+
+    def __init__(
+        self,
+        source: int | Literal["top"] | None = None,
+        projections: Literal["shared", "layerwise"] = "shared",
+        gamma: float = 0.1,
+    ) -> None:
+        super().__init__()
+        if projections not in ("shared", "layerwise"):
+            raise UserError(f"route.projections={projections!r}: give shared or layerwise")
+        self.source, self.projections, self.initial_gamma = source, projections, gamma
+
+    def setup(self, shape: Shape) -> None:
+        super().setup(shape)
+        source = -(-3 * shape.blocks // 4) if self.source is None else self.source
+        if source != "top" and not 0 < source <= shape.blocks:
+            raise UserError(
+                f"route.source={source}: give a block count from 1 to {shape.blocks} (the model's blocks), or top"
+            )
+        self.tap: int | Literal["top"] = "top" if source == "top" else 2 * source
+        self.needs = Taps(top=True) if self.tap == "top" else Taps(units=(self.tap,))
+        self.kv = shape.kv
+        kv_widths = [heads * head_dim for heads, head_dim in shape.kv]
+        self.groups = [f"block{l}" for l in range(shape.blocks)]
+        if self.projections == "shared":
+            self.groups = [f"{heads}x{head_dim}" for heads, head_dim in shape.kv]
+        for group, kv_width in dict(zip(self.groups, kv_widths, strict=True)).items():
+            for name in ("key", "value"):
+                weight = parameter(kv_width, shape.width, init=fan_in, role="matrix")
+                self.register_parameter(f"{name}_{group}", weight)
+        for block, (heads, _) in enumerate(shape.kv):
+            gate = parameter(2 * heads, shape.width, init=constant(0.0), role="connection")
+            self.register_parameter(f"gate_{block}", gate)
+        self.alpha = parameter(shape.blocks, init=constant(1.0), role="connection")
+        self.gamma = parameter(shape.blocks, init=constant(self.initial_gamma), role="connection")
+
+    def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
+        return taps[self.tap]
+
+    def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
+        if unit % 2:
+            return x
+        block = unit // 2
+        if memory is None:
+            return self.alpha[block] * x
+        return self.alpha[block] * x + self.gamma[block] * memory.value
+
+    def keys_values(
+        self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
+    ) -> tuple[Tensor, Tensor]:
+        block = unit // 2
+        heads, head_dim = self.kv[block]
+        gates = 2 * torch.sigmoid(F.linear(x, self.get_parameter(f"gate_{block}")))
+        local, recurrent = gates.unsqueeze(-1).split(heads, dim=-2)
+        k, v = local * k, local * v
+        if memory is None:
+            return k, v
+        projected_k, projected_v = self.project(memory, self.groups[block], (heads, head_dim))
+        return k + recurrent * projected_k, v + recurrent * projected_v
+
+    def project(self, memory: Memory, group: str, kv: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """W_k m and W_v m as ``(B, P, heads, head_dim)``, computed once per sweep and set of weights."""
+        for name in ("key", "value"):
+            if (name, group) not in memory.derived:
+                weight = self.get_parameter(f"{name}_{group}")
+                memory.derived[name, group] = F.linear(memory.value, weight).unflatten(-1, kv)
+        return memory.derived["key", group], memory.derived["value", group]

@@ -1,0 +1,67 @@
+"""The schedule protocol: in what order a route's recurrence is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lrt_lab.decoder import Decoder
+from lrt_lab.frame import Frame
+from lrt_lab.rng import generator
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where training stands; the source of a schedule's randomness and of what depends on progress.
+
+    Attributes:
+        step: optimizer steps done.
+        microbatch: index of this batch within its optimizer step.
+        seed: the run's seed.
+    """
+
+    step: int = 0
+    microbatch: int = 0
+    seed: int = 1
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """A generator for one purpose at this step and microbatch, the same on every rank."""
+        return generator(self.seed, "schedule", purpose, self.step, self.microbatch)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A sweep whose predictions are scored.
+
+    Attributes:
+        positions: which positions.
+        hidden: normed top states ``(B, P, d)``.
+        weight: of this pass's mean loss in the total; the weights of all passes sum to 1.
+        name: for logs.
+    """
+
+    positions: range
+    hidden: Tensor
+    weight: float
+    name: str
+
+
+class Schedule:
+    """In what order a route's recurrence is evaluated; owns all randomness of training passes.
+
+    The loss is sum_p weight_p * CE_p, each CE_p being the mean over pass p's own positions.
+    """
+
+    #: Whether the schedule lets memory in at all; a route needs one that does.
+    feeds_memory: bool = True
+
+    def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
+        """Yield the scored passes in order; the last one that scores a position has its final word."""
+        raise NotImplementedError
+
+    def cost(self, length: int) -> float:
+        """Token-forwards of one row of ``length`` positions (expected, where pass counts are drawn)."""
+        raise NotImplementedError
