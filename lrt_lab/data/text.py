@@ -1,0 +1,147 @@
+"""TextData: a prepared corpus as Lightning sees it.
+
+The same seed gives every cell the same batches in the same order.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import torch
+from lightning.pytorch import LightningDataModule
+from litdata import StreamingDataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from lrt_lab.data.cards import Card
+from lrt_lab.data.chunks import SEPARATOR, VOCABULARY, prepared, stream, tokens
+from lrt_lab.data.slices import EvaluationSlice, document_ids, windows
+from lrt_lab.errors import UserError
+
+__all__ = ["TextData"]
+
+Batch = dict[str, Tensor]
+
+
+def collate(items: list[Tensor]) -> Batch:
+    """Windows (length + 1,) -> the batch: tokens and document ids, both int64 (B, length + 1)."""
+    stacked = torch.stack(items).long()
+    return {"tokens": stacked, "document": document_ids(stacked, SEPARATOR)}
+
+
+class TextData(LightningDataModule):
+    """Byte-level text, packed into windows with document separators.
+
+    Args:
+        corpus: Name of the corpus: `shakespeare` or `python`.
+        length: Positions per window; a window holds one token more, the last target.
+        batch_size: Windows per training batch.
+        workers: Processes that read training batches; 0 reads in the training process. Their number
+            is part of what decides the order.
+        seed: Decides the order of the training windows, and nothing else.
+        test_bytes: Size of the test slice in predicted tokens; None takes the whole split.
+        validation_bytes: The same for the slice that is scored during training.
+    """
+
+    vocabulary = VOCABULARY
+    separator = SEPARATOR
+
+    def __init__(
+        self,
+        corpus: str = "shakespeare",
+        length: int = 128,
+        batch_size: int = 16,
+        workers: int = 0,
+        seed: int = 1,
+        test_bytes: int | None = None,
+        validation_bytes: int = 32768,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("length", length, 1),
+            ("batch_size", batch_size, 1),
+            ("workers", workers, 0),
+            ("seed", seed, 0),
+            ("validation_bytes", validation_bytes, 1),
+            ("test_bytes", 1 if test_bytes is None else test_bytes, 1),
+        ):
+            if value < least:
+                raise UserError(f"data.{name} is {value}: give a whole number of at least {least}.")
+        self.corpus = corpus
+        self.length = length
+        self.batch_size = batch_size
+        self.workers = workers
+        self.seed = seed
+        self.test_bytes = test_bytes
+        self.validation_bytes = validation_bytes
+
+    def prepare_data(self) -> None:
+        """Prepares the corpus once, in one process per machine."""
+        prepared(self.corpus, self.length)
+
+    @cached_property
+    def _prepared(self) -> tuple[Path, Card]:
+        return prepared(self.corpus, self.length)
+
+    @property
+    def card(self) -> Card:
+        """What was prepared: documents, bytes, tokens and windows of each split, hashes, versions."""
+        return self._prepared[1]
+
+    def identity(self) -> dict[str, str]:
+        """The text and its chunks, for the identity of a run."""
+        return {key: self.card[key] for key in ("corpus", "corpus_sha256", "index_sha256")}
+
+    def train_dataloader(self) -> StreamingDataLoader:
+        """Shuffled training batches {"tokens", "document"}, each int64 (batch_size, length + 1).
+
+        The loader's `state_dict` resumes exactly, within an epoch and between two.
+        """
+        folder, card = self._prepared
+        windows_there = card["splits"]["train"]["windows"]
+        if windows_there < self.batch_size:
+            raise UserError(
+                f"data.batch_size is {self.batch_size}, but the training split has only "
+                f"{windows_there} windows of {self.length} positions: choose a smaller batch or a "
+                "shorter length."
+            )
+        dataset = tokens(
+            folder / "train", self.length, shuffle=True, drop_last=True, seed=self.seed
+        )
+        return StreamingDataLoader(
+            dataset,
+            batch_size=self.batch_size,
+            num_workers=self.workers,
+            drop_last=True,
+            collate_fn=collate,
+            # Without a generator, a loader draws from the global one whenever an epoch starts.
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+
+    def val_dataloader(self) -> DataLoader:
+        """The validation slice in batches of the training shape, always in the same order."""
+        part = self.slices("validation", self.validation_bytes)
+        return DataLoader(
+            cast("Dataset[Tensor]", part.tokens),
+            batch_size=self.batch_size,
+            collate_fn=collate,
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+
+    def slices(self, split: str, bytes: int | None = None) -> EvaluationSlice:
+        """The fixed windows of a held-out split on which every cell is judged.
+
+        Args:
+            split: `test` or `validation`.
+            bytes: At most so many predicted tokens, in whole windows spread evenly over the split;
+                None takes all.
+
+        Returns:
+            The slice; its `bytes` counts the targets that are bytes: a separator carries none.
+        """
+        if split not in ("test", "validation"):
+            raise UserError(f"split is {split!r}: slices come from 'test' or 'validation'.")
+        folder, _ = self._prepared
+        return windows(stream(folder / split, self.length), self.length, bytes, SEPARATOR)
