@@ -46,7 +46,7 @@ def pack(documents: list[bytes]) -> np.ndarray:
 
 
 def prepared(corpus: str, length: int) -> tuple[Path, Card]:
-    """The folder and card of a corpus for windows of `length` predictions; prepares it if need be."""
+    """The folder and card of a corpus for windows of `length` predictions, prepared if need be."""
     return ready(corpus, length, lambda folder: build(corpus, length, folder))
 
 

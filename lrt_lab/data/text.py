@@ -87,7 +87,7 @@ class TextData(LightningDataModule):
 
     @property
     def card(self) -> Card:
-        """What was prepared: documents, bytes, tokens and windows of each split, hashes, versions."""
+        """What was prepared: documents, bytes, tokens, windows and hashes of each split."""
         return self._prepared[1]
 
     def identity(self) -> dict[str, str]:

@@ -1,0 +1,41 @@
+# lrt-lab. `make` prints this help.
+
+SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper
+JOBS ?= 2        ## worker processes
+
+# Without the blanks that stand before the comments above.
+override SCALE := $(strip $(SCALE))
+override JOBS := $(strip $(JOBS))
+
+SUITE = experiments/h1.yaml
+# Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
+STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
+
+.PHONY: help setup h1 test check clean
+.DEFAULT_GOAL := help
+
+help: ## print this help
+	@echo "make TARGET [SCALE=quick] [JOBS=2] [PYTHON=python3.11]"
+	@sed -n 's/^\([a-z0-9]*\):[^#]*## /  \1\t/p; s/^\([A-Z]*\) ?= \([^ ]*\) *## /  \1\t(\2) /p' Makefile | expand -t 10
+
+setup: $(STAMP) ## fill .venv; does nothing when it is up to date
+
+$(STAMP):
+	@PYTHON="$(PYTHON)" sh .ci/setup
+	@rm -f .venv/.stamp-*
+	@touch $@
+
+h1: setup ## train Hypothesis 1's cells and write reports/h1/SCALE/report.md; resumes what was cut
+	@.venv/bin/lrt-lab suite run $(SUITE) --scale $(SCALE) --jobs $(JOBS)
+
+test: setup ## run the tests
+	@.venv/bin/python -m pytest -n $(JOBS)
+
+check: setup ## lint, format and types, changing nothing
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+clean: ## remove .venv, prepared text and caches; runs and reports stay
+	rm -rf .venv data dist .pytest_cache .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
