@@ -1,0 +1,126 @@
+"""`lrt-lab suite run | status | report`. Starts without torch: only the workers import it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lrt_lab.console import console
+from lrt_lab.errors import UserError
+from lrt_lab.suite import expansion
+from lrt_lab.suite import plan as plans
+from lrt_lab.suite.checks import require_known
+from lrt_lab.suite.declaration import Scale, Suite, load
+from lrt_lab.suite.interrupt import Interrupted, interruptible
+from lrt_lab.suite.launch import Launch
+from lrt_lab.suite.reports import write_report
+from lrt_lab.suite.show import print_status
+from lrt_lab.suite.workers import BACKEND, WorkerError, default_jobs
+
+
+def run(
+    suite: str,
+    scale: str = "quick",
+    jobs: int | None = None,
+    dry_run: bool = False,
+    runs: str = "runs",
+    reports: str = "reports",
+    only: list[str] | None = None,
+) -> int:
+    """Run every cell of a suite on every seed, then write the report.
+
+    Finished runs are skipped, cut ones resumed, failed ones tried again. The exit code is 0 when
+    all runs are finished, 1 when any failed, 2 when something given cannot be used.
+
+    Args:
+        suite: The suite file, such as experiments/h1.yaml.
+        scale: One of the scales that the suite file declares.
+        jobs: Runs at a time, each in its own process (default: one per GPU; one on a machine
+        without). dry_run: Only show what each cell costs; needs no data and writes nothing. runs:
+        Folder of the runs. reports: Folder of the reports. only: Names of cells; run these and
+        leave the rest for later.
+    """
+    return execute(suite, scale, jobs, dry_run, runs, reports, only)
+
+
+def status(suite: str, scale: str = "quick", runs: str = "runs") -> int:
+    """Show the state of every run of a suite, and what the suite itself costs on top of training.
+
+    Args:
+        suite: The suite file.
+        scale: One of its scales.
+        runs: Folder of the runs.
+    """
+    declared, chosen = _load(suite, scale)
+    folder = plans.home(declared, chosen, Path(runs))
+    plan = plans.written(declared, chosen, folder)
+    _warn_if_changed(declared, plan)
+    print_status(plan, folder)
+    return 0
+
+
+def report(suite: str, scale: str = "quick", runs: str = "runs", reports: str = "reports") -> int:
+    """Write the report of a suite from the runs that are finished; it says what is missing.
+
+    Args:
+        suite: The suite file.
+        scale: One of its scales.
+        runs: Folder of the runs.
+        reports: Folder of the reports.
+    """
+    declared, chosen = _load(suite, scale)
+    folder = plans.home(declared, chosen, Path(runs))
+    plan = plans.written(declared, chosen, folder)
+    _warn_if_changed(declared, plan)
+    plans.refreeze(plan, declared, folder)
+    console().print(f"report: {write_report(plan, folder, Path(reports))}", markup=False)
+    return 0
+
+
+def execute(
+    suite: str,
+    scale: str,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    runs: str = "runs",
+    reports: str = "reports",
+    only: list[str] | None = None,
+    backend: str = BACKEND,
+) -> int:
+    """`run`, with the module that the workers take `resolve` and `train` from."""
+    began = time.monotonic()
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs is {jobs}; it is the number of runs at a time, at least 1.")
+    declared, chosen = _load(suite, scale)
+    if only is not None:
+        require_known("cell", only, [cell.name for cell in expansion.cells(declared)], "--only")
+    folder = plans.home(declared, chosen, Path(runs))
+    lab = Launch(declared, chosen, folder, jobs or default_jobs(), backend)
+    with interruptible():
+        try:
+            if dry_run:
+                lab.dry_run()
+                return 0
+            return lab.work(Path(reports), only, began)
+        except Interrupted as stop:
+            lab.close()
+            return lab.interrupted(stop)
+        except WorkerError as error:
+            console().print(f"suite stopped: {error}", style="red", markup=False)
+            return 1
+        finally:
+            lab.close()
+
+
+def _load(suite: str, scale: str) -> tuple[Suite, Scale]:
+    declared = load(Path(suite))
+    return declared, declared.scale(scale)
+
+
+def _warn_if_changed(suite: Suite, plan: dict[str, object]) -> None:
+    if plan["suite_hash"] != suite.sha256:
+        console().print(
+            f"note: {suite.path} has changed since these runs were planned; "
+            "what follows is the plan that they were started from",
+            markup=False,
+        )

@@ -1,0 +1,246 @@
+"""The suite file: what is varied, on which seeds, at which scales, and what it is meant to show.
+
+`load` turns the YAML into typed, validated dataclasses. Whatever is wrong with the file is one
+`UserError` naming the place in it; nothing later in the suite meets an unchecked value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lrt_lab.errors import UserError
+from lrt_lab.suite.checks import (
+    UniqueKeys,
+    items,
+    number,
+    require_known,
+    require_name,
+    section,
+    text,
+)
+
+MATCHES = ("train_flops",)
+OUTCOMES = ("exact", "last_pass")
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Extra cells: copies of those that agree with `of`, with the budget of their `as_` partner.
+
+    `{of: {route: none}, as: {route: LRT}, match: train_flops}` gives every no-route cell a twin
+    that gets the training FLOPs of its LRT cell.
+    """
+
+    name: str
+    of: dict[str, str]
+    as_: dict[str, str]
+    match: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large: config fragments over the suite's base, the seeds, and the negligible margin."""
+
+    name: str
+    config: tuple[Path, ...]
+    seeds: tuple[int, ...]
+    margin: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the report tests, fixed before the runs.
+
+    `axes` names, for each axis in the contrast, its baseline and its improved value; `family` the
+    contrasts whose error rate is controlled together; `outcome` which evaluation is the headline.
+    Optional: `contrasts`, each a name and the weights of cells; `floor`, the entropy floor (or
+    floors) in nats of the excess scale.
+    """
+
+    primary: str
+    axes: dict[str, dict[str, str]]
+    family: tuple[str, ...] = ()
+    outcome: str = "exact"
+    alpha: float = 0.05
+    contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
+    floor: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A declared experiment. `axes[axis][value]` holds dotted config keys, as `fit` takes them."""
+
+    name: str
+    title: str
+    hypothesis: str
+    prediction: str
+    base: tuple[Path, ...]
+    axes: dict[str, dict[str, dict[str, Any]]]
+    twins: tuple[Twin, ...]
+    statistics: Statistics
+    scales: dict[str, Scale]
+    path: Path
+    sha256: str
+
+    def scale(self, name: str) -> Scale:
+        """The scale of that name, its config files checked to be there."""
+        require_known("scale", [name], self.scales, str(self.path))
+        scale = self.scales[name]
+        for file in (*self.base, *scale.config):
+            if not file.is_file():
+                raise UserError(
+                    f"{self.path}: config fragment '{file}' (scale {name}) does not exist."
+                )
+        return scale
+
+
+def load(path: Path) -> Suite:
+    """Read and check a suite file."""
+    if not path.is_file():
+        raise UserError(
+            f"Suite file '{path}' does not exist; give a path such as experiments/h1.yaml."
+        )
+    source = path.read_bytes()
+    try:
+        tree = yaml.load(source, UniqueKeys)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    keys = (
+        "suite",
+        "title",
+        "hypothesis",
+        "prediction",
+        "base",
+        "axes",
+        "twins",
+        "statistics",
+        "scales",
+    )
+    top = section(tree, str(path), keys, optional=("base", "twins"))
+    axes = _axes(top["axes"], f"{path}: axes")
+    return Suite(
+        name=require_name("suite", top["suite"], str(path)),
+        title=text(top, "title", str(path)),
+        hypothesis=text(top, "hypothesis", str(path)),
+        prediction=text(top, "prediction", str(path)),
+        base=_files(top.get("base") or [], path, f"{path}: base"),
+        axes=axes,
+        twins=tuple(
+            _twin(name, value, axes, f"{path}: twins.{name}")
+            for name, value in section(top.get("twins") or {}, f"{path}: twins").items()
+        ),
+        statistics=_statistics(top["statistics"], axes, f"{path}: statistics"),
+        scales={
+            require_name("scale", name, f"{path}: scales"): _scale(name, value, path)
+            for name, value in section(top["scales"], f"{path}: scales").items()
+        },
+        path=path,
+        sha256=hashlib.sha256(source).hexdigest(),
+    )
+
+
+def _axes(tree: object, where: str) -> dict[str, dict[str, dict[str, Any]]]:
+    axes: dict[str, dict[str, dict[str, Any]]] = {}
+    owner: dict[str, str] = {}
+    for axis, values in section(tree, where).items():
+        require_name("axis", axis, where)
+        axes[axis] = {}
+        for value, keys in section(values, f"{where}.{axis}").items():
+            require_name("value", value, f"{where}.{axis}")
+            options = section(keys or {}, f"{where}.{axis}.{value}")
+            for key in options:
+                if key == "seed":
+                    raise UserError(f"{where}.{axis}.{value} sets 'seed'; seeds belong to a scale.")
+                # Two axes that set one key would make a cell depend on the order of the axes.
+                if owner.setdefault(key, axis) != axis:
+                    raise UserError(f"{where}: '{key}' is set by both {owner[key]} and {axis}.")
+            axes[axis][value] = options
+        if not axes[axis]:
+            raise UserError(f"{where}.{axis} has no values.")
+    if not axes:
+        raise UserError(f"{where} is empty: a suite varies at least one axis.")
+    return axes
+
+
+def _twin(name: object, tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Twin:
+    parts = section(tree, where, ("of", "as", "match"))
+    for side in ("of", "as"):
+        require_known("axis", section(parts[side], f"{where}.{side}"), axes, f"{where}.{side}")
+        for axis, value in parts[side].items():
+            require_known(f"value of axis {axis}", [value], axes[axis], f"{where}.{side}")
+    require_known("match", [parts["match"]], MATCHES, where)
+    twin = Twin(require_name("twin", name, where), parts["of"], parts["as"], parts["match"])
+    if {**twin.of, **twin.as_} == twin.of:
+        raise UserError(f"{where}: 'as' changes nothing of 'of'; name the value to be matched.")
+    return twin
+
+
+def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
+    optional = ("family", "outcome", "alpha", "contrasts", "floor")
+    parts = section(tree, where, ("primary", "axes", *optional), optional)
+    outcome = parts.get("outcome", "exact")
+    require_known("outcome", [outcome], OUTCOMES, where)
+    alpha = number(parts.get("alpha", 0.05), f"{where}.alpha")
+    if not 0 < alpha < 1:
+        raise UserError(f"{where}.alpha is {alpha}; it lies between 0 and 1.")
+    ends = section(parts["axes"], f"{where}.axes")
+    require_known("axis", ends, axes, f"{where}.axes")
+    for axis, pair in ends.items():
+        place = f"{where}.axes.{axis}"
+        values = section(pair, place, ("baseline", "improved")).values()
+        require_known("value", values, axes[axis], place)
+    floor = parts.get("floor", [])
+    return Statistics(
+        primary=str(parts["primary"]),
+        axes=ends,
+        family=tuple(str(name) for name in items(parts.get("family", []), f"{where}.family")),
+        outcome=outcome,
+        alpha=alpha,
+        contrasts={
+            name: {
+                cell: number(weight, f"{where}.contrasts.{name}.{cell}")
+                for cell, weight in section(weights, f"{where}.contrasts.{name}").items()
+            }
+            for name, weights in section(parts.get("contrasts", {}), f"{where}.contrasts").items()
+        },
+        floor=tuple(
+            number(one, f"{where}.floor") for one in (floor if isinstance(floor, list) else [floor])
+        ),
+    )
+
+
+def _scale(name: str, tree: object, path: Path) -> Scale:
+    where = f"{path}: scales.{name}"
+    parts = section(tree, where, ("config", "seeds", "margin"))
+    seeds = items(parts["seeds"], f"{where}.seeds")
+    if not seeds:
+        raise UserError(f"{where}.seeds is empty; give at least one seed, such as [1, 2, 3, 4, 5].")
+    if not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise UserError(f"{where}.seeds {seeds} must be whole numbers from 0.")
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        raise UserError(f"{where}.seeds has {twice[0]} more than once; one seed is one pair block.")
+    margin = number(parts["margin"], f"{where}.margin")
+    if margin <= 0:
+        raise UserError(f"{where}.margin is {margin}; it is a positive difference in ln loss.")
+    return Scale(name, _files(parts["config"], path, f"{where}.config"), tuple(seeds), margin)
+
+
+def _files(value: object, path: Path, where: str) -> tuple[Path, ...]:
+    """Paths as written, found beside the suite file or in a folder above it, or from the working
+    folder.
+
+    So that a suite means the same wherever it is started from.
+    """
+    found = []
+    for name in items(value, where):
+        roots = path.resolve().parents
+        places = [root / str(name) for root in roots if (root / str(name)).is_file()]
+        found.append(places[0] if places else Path(str(name)))
+    return tuple(found)

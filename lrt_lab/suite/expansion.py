@@ -1,0 +1,91 @@
+"""From a declaration to its cells and runs: pure functions, so that it expands alike everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from lrt_lab.errors import UserError
+from lrt_lab.suite.declaration import Scale, Suite
+
+
+@dataclass(frozen=True)
+class TwinOf:
+    """What a twin is solved from: the cell that it copies, and the cell whose budget it gets."""
+
+    match: str
+    of: str
+    as_: str
+
+    def record(self) -> dict[str, str]:
+        """As the plan and the report know it."""
+        return {"match": self.match, "of": self.of, "as": self.as_}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the axes' values; `overrides` are dotted keys over the fragments."""
+
+    name: str
+    axes: dict[str, str]
+    overrides: dict[str, Any]
+    twin: TwinOf | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell on a seed: what one folder holds."""
+
+    cell: Cell
+    seed: int
+
+
+def cells(suite: Suite) -> list[Cell]:
+    """All combinations of the axes in the file's order, then the twins."""
+    plain = []
+    for values in product(*suite.axes.values()):
+        axes = dict(zip(suite.axes, values, strict=True))
+        overrides: dict[str, Any] = {}
+        for axis, value in axes.items():
+            overrides |= suite.axes[axis][value]
+        plain.append(Cell("+".join(values), axes, overrides))
+    twins = []
+    for twin in suite.twins:
+        for cell in plain:
+            if cell.axes == {**cell.axes, **twin.of}:
+                target = "+".join({**cell.axes, **twin.as_}.values())
+                relation = TwinOf(twin.match, cell.name, target)
+                twins.append(Cell(f"{cell.name}@{twin.name}", cell.axes, cell.overrides, relation))
+    return plain + twins
+
+
+def runs(suite: Suite, scale: Scale) -> list[Run]:
+    """Seed by seed, so that complete pair blocks finish first."""
+    return [Run(cell, seed) for seed in scale.seeds for cell in cells(suite)]
+
+
+def running_order(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Priced runs in the order to start them: seed-major, and the costliest first within a seed.
+
+    Long runs first let two jobs end a seed at about the same time. Training FLOPs decide, not
+    measured seconds, so that the order does not depend on the machine.
+    """
+    entries = list(entries)
+    seeds = list(dict.fromkeys(entry["seed"] for entry in entries))
+    return sorted(
+        entries, key=lambda run: (seeds.index(run["seed"]), -run["train_flops"], run["cell"])
+    )
+
+
+def matched_steps(steps: int, flops: float, flops_per_step: float, where: str) -> int:
+    """Steps that give a twin the training FLOPs of the cell it is matched to.
+
+    steps * F_as / F_of, rounded, with F the FLOPs of one step: `flops` is already steps * F_as.
+    """
+    if flops_per_step <= 0:
+        raise UserError(f"{where}: its training step counts no FLOPs, so no budget can be matched.")
+    if steps < 1:
+        raise UserError(f"{where}: the cell that it is matched to trains for {steps} steps.")
+    return max(1, round(flops / flops_per_step))

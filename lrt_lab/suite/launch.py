@@ -1,0 +1,170 @@
+"""One session of a suite: plan, run what is not finished, report, and end in order when it is cut."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from lrt_lab.console import console
+from lrt_lab.errors import UserError
+from lrt_lab.store import RunFolder
+from lrt_lab.suite import expansion
+from lrt_lab.suite import plan as plans
+from lrt_lab.suite.declaration import Scale, Suite
+from lrt_lab.suite.estimate import estimate, from_finished
+from lrt_lab.suite.interrupt import Interrupted
+from lrt_lab.suite.reports import write_report
+from lrt_lab.suite.runner import Outcome, Runner
+from lrt_lab.suite.sessions import Session, overhead
+from lrt_lab.suite.show import print_dry_run
+from lrt_lab.suite.table import Board, view
+from lrt_lab.suite.words import count, duration
+from lrt_lab.suite.workers import Pool
+
+
+class Launch:
+    """One session on one suite and scale; its workers start when they are first needed."""
+
+    def __init__(self, suite: Suite, scale: Scale, folder: Path, jobs: int, backend: str) -> None:
+        self.suite, self.scale, self.folder, self.jobs = suite, scale, folder, jobs
+        self._backend = backend
+        self._pool: Pool | None = None
+        self._plan: dict[str, Any] | None = None
+        self._session: Session | None = None
+
+    def dry_run(self) -> None:
+        """Price the first seed of every cell and show it."""
+        first = self.scale.seeds[0]
+        plan = plans.cached(self.suite, self.scale, self.folder)
+        if plan is not None:
+            entries = [entry for entry in plan["cells"] if entry["seed"] == first]
+        else:
+            wanted = [run for run in expansion.runs(self.suite, self.scale) if run.seed == first]
+            entries = plans.price(self.suite, self.scale, wanted, self._price)
+        seconds, source = estimate(entries, self.folder, self._rate)
+        print_dry_run(self.suite, self.scale, entries, seconds, source, self.jobs)
+
+    def work(self, reports: Path, only: list[str] | None, began: float) -> int:
+        """Plan, run what is not finished, report."""
+        plan = self._make_plan()
+        wanted = [entry for entry in plan["cells"] if only is None or entry["cell"] in only]
+        todo = [entry for entry in wanted if not RunFolder(self.folder / entry["folder"]).done]
+        out = console()
+        out.print(
+            f"{self.suite.name} at scale {self.scale.name}: {count(len(wanted), 'run')}, "
+            f"{len(wanted) - len(todo)} finished before, {count(self.jobs, 'job')}",
+            markup=False,
+        )
+        if plan["frozen"] is None:
+            out.print(
+                f"note: no commit holds {self.suite.path} as it is now, so the report cannot show "
+                "that it was fixed before the runs",
+                markup=False,
+            )
+        outcome = self._run(plan, todo, len(wanted) - len(todo), began) if todo else Outcome()
+        if outcome.user_error is not None:
+            raise UserError(outcome.user_error)
+        for cell, seed, error in outcome.failed:
+            out.print(f"failed: {cell} seed {seed}: {error}", style="red", markup=False)
+        missing = sum(not RunFolder(self.folder / entry["folder"]).done for entry in plan["cells"])
+        if missing:
+            out.print(
+                f"{count(missing, 'run')} not finished, so no report yet; the same command tries "
+                f"again, `lrt-lab suite report {self.suite.path} --scale {self.scale.name}` "
+                "reports on the finished ones",
+                markup=False,
+            )
+        else:
+            out.print(f"report: {write_report(plan, self.folder, reports)}", markup=False)
+        if self._session is not None:
+            self._session.end()
+        return 1 if outcome.failed else 0
+
+    def interrupted(self, stop: Interrupted) -> int:
+        """Say what is left and how to go on."""
+        out = console()
+        if self._session is not None:
+            self._session.end()
+        left = "before its plan was made"
+        if self._plan is not None:
+            states = [RunFolder(self.folder / run["folder"]).state() for run in self._plan["cells"]]
+            begun = states.count("resumable")
+            left = f"with {count(len(states) - states.count('done'), 'run')} left"
+            left += f", {begun} of them with a checkpoint" if begun else ""
+        out.print(f"stopped by {stop} {left}; the same command goes on from here", markup=False)
+        return stop.exit_code
+
+    def close(self) -> None:
+        """End the workers at once; cut runs go on from their checkpoints."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _workers(self, at_most: int) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(min(self.jobs, at_most), self._backend)
+        self._pool.resize(min(self.jobs, at_most))
+        return self._pool
+
+    def _price(self, configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return self._workers(len(configs)).map("resolve", [{"config": one} for one in configs])
+
+    def _rate(self) -> float:
+        return float(self._workers(1).map("rate", [{}])[0])
+
+    def _make_plan(self) -> dict[str, Any]:
+        plan = plans.cached(self.suite, self.scale, self.folder)
+        if plan is None:
+            wanted = expansion.runs(self.suite, self.scale)
+            # Torch is imported while this process merges and hashes.
+            self._workers(len(wanted))
+            entries = plans.price(self.suite, self.scale, wanted, self._price)
+            seconds, _ = estimate(entries, self.folder, self._rate)
+            for entry, one in zip(entries, seconds, strict=True):
+                entry["seconds"] = one
+            plan = plans.build(self.suite, self.scale, entries)
+            plans.refuse_to_mix(plan, self.folder)
+            plans.write(plan, self.folder)
+        else:
+            plans.refreeze(plan, self.suite, self.folder)
+            plans.refuse_to_mix(plan, self.folder)
+        self._plan = plan
+        return plan
+
+    def _run(
+        self, plan: dict[str, Any], todo: list[dict[str, Any]], done: int, began: float
+    ) -> Outcome:
+        seconds = from_finished(todo, self.folder)
+        if seconds is not None:
+            todo = [{**entry, "seconds": one} for entry, one in zip(todo, seconds, strict=True)]
+        pool = self._workers(len(todo))
+        by_name = {(run.cell.name, run.seed): run for run in expansion.runs(self.suite, self.scale)}
+
+        def config(entry: dict[str, Any]) -> dict[str, Any]:
+            steps = entry["steps"] if entry["twin"] else None
+            declared = by_name[entry["cell"], entry["seed"]]
+            return plans.config_of(self.suite, self.scale, declared, steps)
+
+        def about(entry: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "suite": plan["suite"],
+                "scale": plan["scale"],
+                "cell": entry["cell"],
+                "seed": entry["seed"],
+                "axes": entry["axes"],
+                "suite_hash": plan["suite_hash"],
+            }
+
+        self._session = Session(self.folder, len(pool), began)
+        board = Board(todo, done, len(pool))
+        shown = view(board, console(), f"{plan['suite']} / {plan['scale']}")
+        try:
+            outcome = Runner(pool, self.folder, shown, config, about, self._session.beat).run(todo)
+        finally:
+            shown.close()
+        cost = overhead(plan, self.folder)
+        spent = f" in {duration(time.monotonic() - began)}"
+        share = "" if cost is None else f"; suite overhead {cost.ratio:.1%} of training"
+        console().print(f"{count(outcome.finished, 'run')} finished{spent}{share}", markup=False)
+        return outcome

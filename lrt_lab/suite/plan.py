@@ -1,0 +1,225 @@
+"""The plan: every run of a suite at a scale, priced, with its folder; written once and read by all
+that follows.
+
+Pricing needs the model and hence torch, so a worker does it. The plan is kept in
+`runs/<suite>/<scale>/plan.json` and stands as long as what it was made from does (the suite file,
+the config fragments, the code that turns them into a model), so that `suite status` and `suite
+report` need no torch and a finished suite starts at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lrt_lab.errors import UserError
+from lrt_lab.store import RunFolder, folder_name, read_json, write_json
+from lrt_lab.suite.declaration import Scale, Suite
+from lrt_lab.suite.expansion import Run, matched_steps, running_order
+
+PLAN = "plan.json"
+
+# Takes merged configs and returns what `resolve` says of each, in order.
+Price = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+def home(suite: Suite, scale: Scale, root: Path) -> Path:
+    """The folder of a suite's runs at a scale."""
+    return root / suite.name / scale.name
+
+
+def config_of(suite: Suite, scale: Scale, run: Run, steps: int | None = None) -> dict[str, Any]:
+    """A run's merged config: base and scale fragments, the axes, a twin's steps, the seed."""
+    from lrt_lab.training.config import merge_configs
+
+    overrides = dict(run.cell.overrides)
+    if steps is not None:
+        overrides["trainer.max_steps"] = steps
+    overrides["seed"] = run.seed
+    return merge_configs([*suite.base, *scale.config], overrides)
+
+
+def price(suite: Suite, scale: Scale, wanted: list[Run], ask: Price) -> list[dict[str, Any]]:
+    """The plan's entries for these runs, in running order, twins solved last."""
+    plain = [run for run in wanted if run.cell.twin is None]
+    answers = ask([config_of(suite, scale, run) for run in plain])
+    priced = {
+        (run.cell.name, run.seed): _entry(run, answer)
+        for run, answer in zip(plain, answers, strict=True)
+    }
+    twins = []
+    for run in wanted:
+        if run.cell.twin is not None:
+            of = priced[run.cell.twin.of, run.seed]
+            target = priced[run.cell.twin.as_, run.seed]
+            steps = matched_steps(
+                target["steps"], target["train_flops"], of["train_flops_per_step"], run.cell.name
+            )
+            twins.append((run, steps, target["train_flops"]))
+    answers = ask([config_of(suite, scale, run, steps) for run, steps, _ in twins])
+    for (run, _, goal), answer in zip(twins, answers, strict=True):
+        entry = _entry(run, answer)
+        entry["twin"]["ratio"] = entry["train_flops"] / goal
+        priced[run.cell.name, run.seed] = entry
+    return running_order(priced.values())
+
+
+def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
+    cell = run.cell
+    return {
+        "cell": cell.name,
+        "axes": cell.axes,
+        "twin": None if cell.twin is None else cell.twin.record(),
+        "seed": run.seed,
+        "folder": f"{cell.name}/{folder_name(run.seed, answer['hash'])}",
+        "hash": answer["hash"],
+        "steps": answer["steps"],
+        "tokens": answer["tokens"],
+        "train_flops": answer["train_flops"],
+        "tokens_per_step": answer["tokens_per_step"],
+        "train_flops_per_step": answer["train_flops_per_step"],
+        "parameters": answer["parameters"],
+    }
+
+
+def build(suite: Suite, scale: Scale, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole plan, as it is written."""
+    statistics = suite.statistics
+    return {
+        "suite": suite.name,
+        "scale": scale.name,
+        "suite_file": str(suite.path),
+        "suite_hash": suite.sha256,
+        "frozen": frozen(suite.path),
+        "title": suite.title,
+        "hypothesis": suite.hypothesis,
+        "prediction": suite.prediction,
+        "statistics": {
+            "family": list(statistics.family),
+            "primary": statistics.primary,
+            "outcome": statistics.outcome,
+            "margin": scale.margin,
+            "planned_seeds": len(scale.seeds),
+            "alpha": statistics.alpha,
+            "contrasts": statistics.contrasts,
+            "floor": list(statistics.floor) or None,
+            "axes": statistics.axes,
+        },
+        "inputs": inputs(suite, scale),
+        "cells": entries,
+    }
+
+
+def inputs(suite: Suite, scale: Scale) -> dict[str, Any]:
+    """Hashes of all that decides what a run is."""
+    fragments = [*suite.base, *scale.config]
+    return {
+        "fragments": [[file.name, _sha256(file)] for file in fragments],
+        "code": _code_hash(),
+        "python": sys.version.split()[0],
+    }
+
+
+def cached(suite: Suite, scale: Scale, folder: Path) -> dict[str, Any] | None:
+    """The written plan, if a new one would say the same."""
+    plan = read_json(folder / PLAN)
+    if plan is None or plan["suite_hash"] != suite.sha256:
+        return None
+    return plan if plan["inputs"] == inputs(suite, scale) else None
+
+
+def written(suite: Suite, scale: Scale, folder: Path) -> dict[str, Any]:
+    """The plan that the runs were started from, whatever has changed since."""
+    plan = read_json(folder / PLAN)
+    if plan is None:
+        raise UserError(
+            f"No runs of {suite.name} at scale {scale.name} in '{folder}' yet; start them with "
+            f"`lrt-lab suite run {suite.path} --scale {scale.name}`."
+        )
+    return plan
+
+
+def write(plan: dict[str, Any], folder: Path) -> None:
+    """Leave the plan beside its runs."""
+    write_json(folder / PLAN, plan)
+
+
+def refuse_to_mix(plan: dict[str, Any], folder: Path) -> None:
+    """Raise if a cell and seed of the plan already has results from another config.
+
+    Two configs under one cell and seed would be one too many for the report; and a changed config
+    must not silently throw away what the old one cost.
+    """
+    strangers = [
+        path
+        for entry in plan["cells"]
+        for path in (folder / entry["cell"]).glob(f"seed-{entry['seed']}-*")
+        if path.name != Path(entry["folder"]).name and RunFolder(path).holds_results()
+    ]
+    if strangers:
+        more = f" (and {len(strangers) - 1} more)" if len(strangers) > 1 else ""
+        raise UserError(
+            f"'{strangers[0]}'{more} holds a run of another config than {plan['suite_file']} "
+            f"now gives this cell and seed. Move '{folder}' away, delete it, or give the scale "
+            "another name."
+        )
+
+
+def frozen(path: Path) -> dict[str, str] | None:
+    """The last commit that changed the suite file, and its date.
+
+    None outside git and while the file has uncommitted changes: then no commit says what was
+    declared.
+    """
+    if _git(path, "status", "--porcelain", "--ignored", "--", path.name) != "":
+        return None
+    line = _git(path, "log", "-1", "--format=%H %cI", "--", path.name)
+    if not line:
+        return None
+    commit, date = line.split()
+    return {"commit": commit, "date": date}
+
+
+def refreeze(plan: dict[str, Any], suite: Suite, folder: Path) -> None:
+    """Bring a written plan up to date with git: the same file may have been committed since."""
+    if plan["suite_hash"] == suite.sha256:
+        now = frozen(suite.path)
+        if now != plan["frozen"]:
+            plan["frozen"] = now
+            write(plan, folder)
+
+
+def _git(path: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=path.resolve().parent, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _code_hash() -> str:
+    """One hash of the sources that turn a config into a model and its costs.
+
+    A changed default changes runs without changing a config file, so a plan must not outlive it.
+    The suite, the analysis and the report say nothing about what a run is.
+    """
+    package = Path(__file__).resolve().parents[1]
+    kernels = [package.parent / "kernels" / "lrt_kernels", package.parent / "lrt_kernels"]
+    aside = {"suite", "analysis", "report"}
+    digest = hashlib.sha256()
+    for root in (package, *kernels):
+        for file in sorted(root.rglob("*.py")):
+            part = file.relative_to(root)
+            if part.parts[0] not in aside:
+                digest.update(f"{part}\0{_sha256(file)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,117 @@
+"""The tables of `--dry-run` and `status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from lrt_lab.console import console
+from lrt_lab.store import RunFolder
+from lrt_lab.suite.declaration import Scale, Suite
+from lrt_lab.suite.sessions import overhead
+from lrt_lab.suite.words import amount, count, duration
+
+# Off a terminal rich assumes 80 columns and would break the tables.
+_LOG_WIDTH = 160
+
+
+def print_dry_run(
+    suite: Suite,
+    scale: Scale,
+    entries: list[dict[str, Any]],
+    seconds: list[float],
+    source: str,
+    jobs: int,
+) -> None:
+    """A row per cell (one seed), then the totals over seeds. `seconds` goes with `entries`."""
+    seeds = len(scale.seeds)
+    table = Table(title=f"{suite.name} at scale {scale.name}: one run of each cell")
+    table.add_column("cell", no_wrap=True)
+    for name in ("parameters", "steps", "tokens", "training FLOPs", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for entry, one in sorted(zip(entries, seconds, strict=True), key=_declared(suite)):
+        table.add_row(
+            entry["cell"],
+            amount(entry["parameters"]["total"]),
+            str(entry["steps"]),
+            amount(entry["tokens"]),
+            amount(entry["train_flops"]),
+            duration(one),
+        )
+    table.add_section()
+    table.add_row(
+        f"all, {count(seeds, 'seed')}",
+        "",
+        str(seeds * sum(entry["steps"] for entry in entries)),
+        amount(seeds * sum(entry["tokens"] for entry in entries)),
+        amount(seeds * sum(entry["train_flops"] for entry in entries)),
+        duration(seeds * sum(seconds)),
+    )
+    _print(table)
+    out = console()
+    out.print(f"time: {source}", markup=False)
+    out.print(
+        f"{count(seeds * len(entries), 'run')} with {count(jobs, 'job')}: "
+        f"about {duration(seeds * sum(seconds) / jobs)}",
+        markup=False,
+    )
+
+
+def print_status(plan: dict[str, Any], folder: Path) -> None:
+    """A row per cell and a column per seed, why runs failed, and the suite's overhead."""
+    seeds = sorted({entry["seed"] for entry in plan["cells"]})
+    names = sorted({entry["cell"] for entry in plan["cells"]}, key=lambda name: ("@" in name, name))
+    states: dict[tuple[str, int], str] = {}
+    failures = []
+    done = 0
+    for entry in plan["cells"]:
+        run = RunFolder(folder / entry["folder"])
+        state = run.state()
+        done += state == "done"
+        states[entry["cell"], entry["seed"]] = _cell_text(run, state, entry)
+        if state == "failed":
+            failures.append(f"failed: {entry['cell']} seed {entry['seed']}: {run.failure()}")
+    table = Table(title=f"{plan['suite']} at scale {plan['scale']}")
+    table.add_column("cell", no_wrap=True)
+    for seed in seeds:
+        table.add_column(f"seed {seed}", no_wrap=True)
+    for name in names:
+        table.add_row(name, *(states.get((name, seed), "") for seed in seeds))
+    _print(table)
+    out = console()
+    for line in failures:
+        out.print(line, markup=False)
+    out.print(f"{done} of {count(len(plan['cells']), 'run')} done", markup=False)
+    cost = overhead(plan, folder)
+    if cost is not None:
+        out.print(
+            f"overhead: {cost.ratio:.1%} of training = ({cost.slots:.0f} s of jobs x wall - "
+            f"{cost.training:.0f} s training - {cost.evaluation:.0f} s evaluation) / training",
+            markup=False,
+        )
+
+
+def _cell_text(run: RunFolder, state: str, entry: dict[str, Any]) -> str:
+    if state == "done":
+        record = run.final() or {}
+        test = (record.get("test") or {}).get("exact")
+        return f"done {test['loss']:.4f}" if test else f"done ({record.get('status', '?')})"
+    if state in ("running", "resumable"):
+        lines = run.metrics()
+        step = lines[-1]["step"] if lines else 0
+        return f"{state} {step}/{entry['steps']}"
+    return state
+
+
+def _declared(suite: Suite) -> Any:
+    from lrt_lab.suite.expansion import cells
+
+    order = [cell.name for cell in cells(suite)]
+    return lambda pair: order.index(pair[0]["cell"])
+
+
+def _print(table: Table) -> None:
+    out = console()
+    out.print(table, soft_wrap=False, width=None if out.is_terminal else _LOG_WIDTH)
