@@ -1,0 +1,3 @@
+"""Reports: finished run records (or anybody's table) to Markdown, figures and `results.json`. No
+torch.
+"""

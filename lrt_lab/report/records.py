@@ -1,0 +1,118 @@
+"""What a report is made from: the design that was declared, and one record per planned run.
+
+Both readers (a suite's run folders, a CSV) end here, and everything after reads only these two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lrt_lab.analysis.square import Square
+from lrt_lab.analysis.table import Table, arrange
+
+# how each budget is called in a report; a plan's twins may name any of them
+BUDGETS = {
+    "tokens": "matched tokens",
+    "train_flops": "matched training FLOPs",
+    "train_seconds": "matched wall-clock",
+    "parameters": "matched parameters",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One planned run. `loss` is nats per token on the headline evaluation (NaN where there is
+    none).
+    """
+
+    cell: str
+    seed: Hashable
+    status: str = "finished"
+    loss: Any = float("nan")
+    last_finite_loss: float = float("nan")
+    bpb: float = float("nan")
+    tokens: float = float("nan")
+    train_flops: float = float("nan")
+    train_seconds: float = float("nan")
+    eval_seconds: float = float("nan")
+    tokens_per_second: float = float("nan")
+    parameters: float = float("nan")
+    matmul_parameters: float = float("nan")
+    folder: str = ""
+    curve: Mapping[str, Any] | None = None
+    final: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A cell trained again so that its budget matches that of another: `cell` stands in for `of`
+    beside `as_`.
+    """
+
+    cell: str
+    of: str
+    as_: str
+    match: str
+
+
+@dataclass(frozen=True)
+class Design:
+    """What was declared before the runs."""
+
+    name: str
+    axes: Mapping[str, Sequence[str]]
+    cells: Mapping[str, Mapping[str, str]]
+    square: Square | None
+    seeds: tuple[Hashable, ...]
+    margin: float
+    alpha: float = 0.05
+    planned_seeds: int | None = None
+    primary: str = "interaction"
+    family: tuple[str, ...] = ()
+    contrasts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    floors: tuple[float, ...] = ()
+    twins: tuple[Twin, ...] = ()
+    outcome: str = "exact"
+    paired: bool = True
+    title: str = ""
+    hypothesis: str = ""
+    prediction: str = ""
+    scale: str = ""
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def substitutes(self, match: str) -> dict[str, str]:
+        """Which cell stands in for which under a matched budget."""
+        return {twin.of: twin.cell for twin in self.twins if twin.match == match}
+
+
+def table(records: Sequence[Record], design: Design, *, failed: str = "drop") -> Table:
+    """The table of losses.
+
+    Args:
+        records: one per run; those without a loss leave their place empty.
+        design: gives the order of cells and seeds.
+        failed: "drop" leaves diverged runs empty (complete blocks only); "last" scores them at
+            their last finite loss.
+    """
+    losses = [
+        record.last_finite_loss if failed == "last" and record.status == "diverged" else record.loss
+        for record in records
+    ]
+    stacked = (
+        np.stack([np.asarray(loss, dtype=float) for loss in losses], axis=-1)
+        if losses
+        else np.zeros(0)
+    )
+    return arrange(
+        [record.cell for record in records],
+        [record.seed for record in records],
+        stacked,
+        cells=design.cells,
+        seeds=design.seeds,
+        paired=design.paired,
+    )

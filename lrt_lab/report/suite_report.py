@@ -1,0 +1,46 @@
+"""A suite's report: read the finished runs, analyse, draw, write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lrt_lab.report import figures
+from lrt_lab.report.curves import curves
+from lrt_lab.report.markdown import render
+from lrt_lab.report.results import clean, summarise
+from lrt_lab.report.suite_runs import design_of, read_runs, scale_folder
+from lrt_lab.store import write_text
+
+
+def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
+    """Write `report.md`, `results.json` and `figures/` for a suite at one scale, finished or not.
+
+    Args:
+        plan: the suite's plan (`plan.json`).
+        runs_dir: the folder that holds the plan's cells, or the root above `<suite>/<scale>`.
+        out_dir: where the report goes.
+
+    Returns:
+        The path of `report.md`.
+    """
+    folder = scale_folder(plan, Path(runs_dir))
+    design = design_of(plan)
+    records = read_runs(plan, folder)
+    lines = curves(records, folder, design.cells)
+    results = summarise(design, records, lines)
+    results["figures"] = clean(figures.draw(results, lines, Path(out_dir) / "figures"))
+    return publish(results, Path(out_dir))
+
+
+def publish(results: Mapping[str, Any], out_dir: Path) -> Path:
+    """`results.json` and the Markdown made from it."""
+    write_text(
+        out_dir / "results.json",
+        json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    )
+    path = out_dir / "report.md"
+    write_text(path, render(results))
+    return path

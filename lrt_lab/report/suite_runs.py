@@ -1,0 +1,176 @@
+"""Reads a suite's plan and run folders into a design and records. Only finished records count: a
+run has DONE or it has not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lrt_lab.analysis.square import Square
+from lrt_lab.errors import UserError
+from lrt_lab.report.records import Design, Record, Twin
+
+NAN = float("nan")
+
+
+def scale_folder(plan: Mapping[str, Any], runs_dir: Path) -> Path:
+    """The folder that holds the plan's cells: `runs_dir` itself, or `<suite>/<scale>` below it."""
+    nested = runs_dir / str(plan["suite"]) / str(plan["scale"])
+    return nested if not (runs_dir / "plan.json").exists() and nested.is_dir() else runs_dir
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """The plan of a suite's run folder, `runs/<suite>/<scale>/plan.json`."""
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise UserError(
+            f"{folder} holds no plan.json; give the folder of one scale, such as runs/h1/quick, "
+            "or a .csv file"
+        )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path} is not JSON ({error}); run `lrt-lab suite run` again to rewrite it"
+        ) from None
+
+
+def design_of(plan: Mapping[str, Any]) -> Design:
+    """The design that a plan declares."""
+    statistics = plan["statistics"]
+    cells: dict[str, Mapping[str, str]] = {}
+    twins: dict[str, Twin] = {}
+    axes: dict[str, dict[str, None]] = {}
+    for item in plan["cells"]:
+        cells.setdefault(item["cell"], item["axes"])
+        for axis, value in item["axes"].items():
+            axes.setdefault(axis, {}).setdefault(str(value))
+        twin = item.get("twin")
+        if twin:
+            twins.setdefault(
+                item["cell"], Twin(item["cell"], twin["of"], twin["as"], twin["match"])
+            )
+    floor = statistics.get("floor")
+    return Design(
+        name=plan["suite"],
+        axes={axis: tuple(values) for axis, values in axes.items()},
+        cells=cells,
+        square=square_of(
+            statistics.get("axes") or {}, {c: a for c, a in cells.items() if c not in twins}
+        ),
+        seeds=tuple(dict.fromkeys(item["seed"] for item in plan["cells"])),
+        margin=float(statistics["margin"]),
+        alpha=float(statistics.get("alpha", 0.05)),
+        planned_seeds=statistics.get("planned_seeds"),
+        primary=statistics.get("primary", "interaction"),
+        family=tuple(statistics.get("family", ())),
+        contrasts=statistics.get("contrasts", {}),
+        floors=()
+        if floor is None
+        else tuple(floor)
+        if isinstance(floor, list)
+        else (float(floor),),
+        twins=tuple(twins.values()),
+        outcome=statistics.get("outcome", "exact"),
+        title=plan.get("title", ""),
+        hypothesis=plan.get("hypothesis", ""),
+        prediction=plan.get("prediction", ""),
+        scale=plan["scale"],
+        source=plan,
+    )
+
+
+def square_of(
+    ends: Mapping[str, Mapping[str, str]], cells: Mapping[str, Mapping[str, str]]
+) -> Square | None:
+    """The 2x2 between the baseline and improved values of two axes; other axes at their first
+    value. None with fewer axes.
+    """
+    if len(ends) < 2:
+        return None
+    (one, first), (two, second) = list(ends.items())[:2]
+    first_axes = next(iter(cells.values()))
+    rest = {axis: value for axis, value in first_axes.items() if axis not in (one, two)}
+
+    def cell(backbone: str, route: str) -> str:
+        wanted = {**rest, one: backbone, two: route}
+        for name, axes in cells.items():
+            if dict(axes) == wanted:
+                return name
+        raise UserError(
+            f"missing cell: the design needs one with {wanted}; it has: {', '.join(cells)}"
+        )
+
+    p, a, none, route = first["baseline"], first["improved"], second["baseline"], second["improved"]
+    return Square(p, a, none, route, (cell(p, none), cell(p, route), cell(a, none), cell(a, route)))
+
+
+def read_runs(plan: Mapping[str, Any], folder: Path) -> list[Record]:
+    """One record for every planned run, finished or not."""
+    return [record_of(item, plan, _reader(folder / item["folder"])) for item in plan["cells"]]
+
+
+def _reader(folder: Path) -> Callable[[str], Any]:
+    def read(name: str) -> Any:
+        try:
+            text = (folder / name).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if name == "DONE":
+            return True
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{folder / name} is not JSON ({error}); remove the run's folder and run the "
+                "suite again"
+            ) from None
+
+    return read
+
+
+def record_of(
+    item: Mapping[str, Any], plan: Mapping[str, Any], read: Callable[[str], Any]
+) -> Record:
+    """One planned run and what its folder holds; `read` gives a file's content by name, None where
+    it is absent.
+    """
+    outcome = plan["statistics"].get("outcome", "exact")
+    planned = item.get("parameters") or {}
+    base = {"cell": item["cell"], "seed": item["seed"], "folder": item["folder"]}
+    if not read("DONE"):
+        status = "failed" if read("failed.json") else "missing"
+        return Record(
+            **base,
+            status=status,
+            parameters=planned.get("total", NAN),
+            matmul_parameters=planned.get("matmul", NAN),
+        )
+    final, meta = read("final.json"), read("meta.json") or {}
+    if final is None:
+        raise UserError(
+            f"{item['folder']} has DONE but no final.json; remove the folder and run the suite "
+            "again"
+        )
+    test = (final.get("test") or {}).get(outcome) or {}
+    parameters = final.get("parameters") or planned
+    return Record(
+        **base,
+        status=final["status"],
+        loss=test.get("loss", NAN),
+        last_finite_loss=final.get("last_finite_loss") or NAN,
+        bpb=test.get("bpb", NAN),
+        tokens=final.get("tokens", NAN),
+        train_flops=final.get("train_flops", NAN),
+        train_seconds=final.get("train_seconds", NAN),
+        eval_seconds=final.get("eval_seconds", NAN),
+        tokens_per_second=final.get("tokens_per_second", NAN),
+        parameters=parameters.get("total", NAN),
+        matmul_parameters=parameters.get("matmul", NAN),
+        curve=final.get("curve"),
+        final=final,
+        meta=meta,
+    )
