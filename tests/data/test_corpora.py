@@ -116,3 +116,12 @@ def test_corpora_need_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_public_names_are_found_when_used() -> None:
+    import lrt_lab.data
+    from lrt_lab.data.text import TextData
+
+    assert lrt_lab.data.TextData is TextData
+    with pytest.raises(AttributeError, match="no attribute 'Missing'"):
+        _ = lrt_lab.data.Missing
