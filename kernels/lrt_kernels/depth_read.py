@@ -16,6 +16,7 @@ stack of L readers keeps O(L) copies of the state for its backward pass, not O(L
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -28,10 +29,16 @@ def depth_score(source: Tensor, query_RD: Tensor, eps: float = 1e-6) -> Tensor:
     The rsqrt is taken once per source however many readers there are: it is folded behind the product.
     """
     wide = torch.promote_types(source.dtype, torch.float32)
-    with torch.autocast(source.device.type, enabled=False):
+    with _no_autocast(source.device.type):
         keys = source.to(wide)
         scale = torch.rsqrt(keys.square().mean(-1, keepdim=True) + eps)
         return F.linear(keys, query_RD.to(wide)) * scale
+
+
+def _no_autocast(device_type: str) -> AbstractContextManager[None]:
+    # The meta device has no autocast to switch off.
+    active = device_type != "meta" and torch.is_autocast_enabled(device_type)
+    return torch.autocast(device_type, enabled=False) if active else nullcontext()
 
 
 def depth_mix(

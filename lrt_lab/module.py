@@ -1,0 +1,88 @@
+"""The LightningModule: a decoder, a schedule and an optimizer become a training run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from lrt_lab.backbones import Backbone
+from lrt_lab.decoder import Decoder
+from lrt_lab.errors import UserError
+from lrt_lab.frame import Frame
+from lrt_lab.layers import FeedForward
+from lrt_lab.mixers import Mixer
+from lrt_lab.routes import Route
+from lrt_lab.schedules import Clock, Interleaved, Schedule, SinglePass
+from lrt_lab.training.loss import training_loss
+from lrt_lab.training.optimizer import Optimization
+
+Batch = dict[str, Tensor]
+
+
+class LanguageModel(LightningModule):
+    """A language model: how state travels through depth and from position to position, and how it is trained.
+
+    Args:
+        backbone: how state travels up through depth.
+        route: what leaves position t-1, and where it enters position t.
+        mixer: how one layer mixes positions.
+        ffn: the feed-forward body of every block.
+        optimizer: the optimizer and the course of its learning rate.
+        schedule: in what order the route's recurrence is evaluated in training; null is one pass without a
+            route, and Interleaved with two subsets with one.
+        width: features of a hidden state.
+        blocks: number of blocks; a block is a mixer unit and an FFN unit.
+        vocab: number of token ids; 256 bytes and the document separator.
+        seed: keys the initial values and every random draw.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        route: Route,
+        mixer: Mixer,
+        ffn: FeedForward,
+        optimizer: Optimization,
+        schedule: Schedule | None = None,
+        width: int = 64,
+        blocks: int = 4,
+        vocab: int = 257,
+        seed: int = 1,
+    ) -> None:
+        super().__init__()
+        if schedule is None:
+            schedule = Interleaved() if route.traits.recurrent else SinglePass()
+        if route.traits.recurrent and not schedule.feeds_memory:
+            raise UserError(
+                f"model.schedule={type(schedule).__name__} never lets memory in, so "
+                f"model.route={type(route).__name__} would train without it: choose another schedule, or NoRoute"
+            )
+        self.schedule, self.optimization, self.seed = schedule, optimizer, seed
+        self.decoder = Decoder(width, blocks, vocab, backbone, route, mixer, ffn, seed=seed)
+
+    @staticmethod
+    def unpack(batch: Batch) -> tuple[Frame, Tensor]:
+        """The frame ``(B, T)`` and the next token of each of its positions."""
+        tokens, document = batch["tokens"], batch["document"]
+        return Frame.packed(tokens[:, :-1], document[:, :-1]), tokens[:, 1:]
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The weighted loss of the schedule's passes, in nats per token."""
+        frame, targets = self.unpack(batch)
+        micro = batch_idx % self.trainer.accumulate_grad_batches
+        clock = Clock(self.global_step, micro, self.seed)
+        loss = training_loss(self.decoder, self.schedule, frame, targets, clock)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """The optimizer over named groups, and its learning-rate course over the run's steps."""
+        optimizer = self.optimization.build(self.decoder)
+        steps = int(self.trainer.estimated_stepping_batches)
+        course = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: self.optimization.factor(step, steps)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": course, "interval": "step"}}

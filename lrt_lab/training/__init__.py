@@ -1,0 +1,1 @@
+"""Training: optimizer groups, callbacks, metrics, the cost meter, and the run."""

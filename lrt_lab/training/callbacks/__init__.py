@@ -1,0 +1,6 @@
+"""Callbacks, one file each."""
+
+from lrt_lab.training.callbacks.heartbeat import Heartbeat
+from lrt_lab.training.callbacks.record import Record
+
+__all__ = ["Heartbeat", "Record"]

@@ -1,0 +1,134 @@
+"""Evaluation, a step of its own after training: bits per byte on held-out text.
+
+Three readings of the same model: the last training pass, the exact recurrence (the headline, because it is what
+decoding does), and the curve over Jacobi passes, which shows whether more passes than training used still converge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lrt_lab.decoder import Decoder
+from lrt_lab.errors import UserError
+from lrt_lab.frame import Frame
+from lrt_lab.schedules import Clock, Jacobi, Schedule, Serial
+from lrt_lab.training.loss import pick, token_losses
+from lrt_lab.training.metrics import BitsPerByte
+
+if TYPE_CHECKING:
+    from lrt_lab.data import EvaluationSlice
+
+#: Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost overhead each.
+PARALLEL_TOKENS, SERIAL_TOKENS = 8192, 65536
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated, and how often.
+
+    Args:
+        validate_every: steps between scores on the validation slice; 0 is never.
+        curve_bytes: size of the slice for the curve over passes; 0 leaves the curve out.
+        curve_passes: passes that the curve goes up to.
+    """
+
+    validate_every: int = 50
+    curve_bytes: int = 32768
+    curve_passes: int = 16
+
+    def __post_init__(self) -> None:
+        if min(self.validate_every, self.curve_bytes) < 0 or self.curve_passes < 1:
+            raise UserError(
+                f"evaluation.validate_every={self.validate_every}, curve_bytes={self.curve_bytes}, "
+                f"curve_passes={self.curve_passes}: none negative, at least one pass"
+            )
+
+
+def batches(part: EvaluationSlice, tokens: int) -> Iterator[tuple[Frame, Tensor]]:
+    """The slice's rows, about so many tokens at once, as frames with their targets."""
+    rows = max(1, tokens // (part.tokens.shape[1] - 1))
+    for start in range(0, len(part.tokens), rows):
+        ids, document = part.tokens[start : start + rows], part.document[start : start + rows]
+        yield Frame.packed(ids[:, :-1], document[:, :-1]), ids[:, 1:]
+
+
+@torch.no_grad()
+def score(
+    decoder: Decoder, schedule: Schedule, part: EvaluationSlice, tokens: int = PARALLEL_TOKENS
+) -> BitsPerByte:
+    """Score every position by the last pass that computed it."""
+    metric = BitsPerByte()
+    device = decoder.head.device
+    for frame, targets in batches(part, tokens):
+        frame, targets = to(frame, device), targets.to(device)
+        losses = torch.zeros(targets.shape, device=device, dtype=torch.float32)
+        for scored in schedule.passes(decoder, frame, Clock()):
+            own = scored.positions
+            losses[:, own.start : own.stop : own.step] = token_losses(
+                decoder, scored.hidden, pick(targets, own)
+            ).to(losses.dtype)
+        metric.update(losses.cpu(), targets.cpu())
+    return metric
+
+
+@torch.no_grad()
+def curve(decoder: Decoder, part: EvaluationSlice, passes: int) -> list[float]:
+    """Bits per byte of each of so many Jacobi passes."""
+    metrics = [BitsPerByte() for _ in range(passes)]
+    device = decoder.head.device
+    for frame, targets in batches(part, PARALLEL_TOKENS):
+        frame, targets = to(frame, device), targets.to(device)
+        for metric, scored in zip(
+            metrics, Jacobi(passes).passes(decoder, frame, Clock()), strict=True
+        ):
+            metric.update(token_losses(decoder, scored.hidden, targets).cpu(), targets.cpu())
+    return [float(metric.compute()) for metric in metrics]
+
+
+def to(frame: Frame, device: torch.device) -> Frame:
+    """The frame on a device."""
+    document = None if frame.document is None else frame.document.to(device)
+    return Frame(frame.ids.to(device), document)
+
+
+def evaluate(
+    decoder: Decoder,
+    schedule: Schedule,
+    test: EvaluationSlice,
+    curve_part: EvaluationSlice | None,
+    passes: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """The ``test`` and ``curve`` entries of a run's final record."""
+    decoder.eval()
+    recurrent = decoder.route.traits.recurrent
+    progress("last training pass")
+    last = score(decoder, schedule, test)
+    progress("exact recurrence")
+    # Without a route one parallel pass *is* the exact recurrence.
+    exact = score(decoder, Serial(), test, SERIAL_TOKENS) if recurrent else last
+    record: dict[str, Any] = {
+        "test": {
+            "bytes": test.bytes,
+            "tokens": int(exact.tokens),
+            "sha256": test.sha256,
+            "exact": {"loss": exact.loss, "bpb": float(exact.compute())},
+            "last_pass": {"loss": last.loss, "bpb": float(last.compute())},
+        },
+        "curve": None,
+    }
+    if recurrent and curve_part is not None:
+        progress("curve over passes")
+        record["curve"] = {
+            "bytes": curve_part.bytes,
+            "sha256": curve_part.sha256,
+            "passes": list(range(1, passes + 1)),
+            "bpb": curve(decoder, curve_part, passes),
+            "exact_bpb": float(score(decoder, Serial(), curve_part, SERIAL_TOKENS).compute()),
+        }
+    return record

@@ -1,0 +1,123 @@
+"""LabCLI: Lightning's command line around the lab's module and data.
+
+Parts are chosen by class name (``--model.route LRT --model.route.gamma 0.2``): the typed base classes in
+`LanguageModel`'s signature are the registry, and every exported subclass joins it by being imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from jsonargparse import ArgumentError, Namespace
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from lrt_lab.data.text import TextData
+from lrt_lab.errors import UserError
+from lrt_lab.module import LanguageModel
+from lrt_lab.training.evaluate import Evaluation
+from lrt_lab.training.explain import explain
+
+DEFAULTS = {
+    "model.backbone": "PreNorm",
+    "model.route": "NoRoute",
+    "model.mixer": "Attention",
+    "model.ffn": "SquaredReLU",
+    "model.optimizer": "AdamW",
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How densely a run is recorded.
+
+    Args:
+        log_every: steps between rows of training loss.
+        checkpoint_every: steps between checkpoints, from which a cut run goes on.
+        tensorboard: whether to write TensorBoard files beside the run's own metrics.jsonl.
+    """
+
+    log_every: int = 10
+    checkpoint_every: int = 100
+    tensorboard: bool = True
+
+    def __post_init__(self) -> None:
+        if self.log_every < 1 or self.checkpoint_every < 1:
+            raise UserError(
+                f"recording.log_every={self.log_every}, checkpoint_every={self.checkpoint_every}: at least 1 each"
+            )
+
+
+class LabCLI(LightningCLI):
+    """Parses a config; building the objects is a step of its own (`build`), so that pricing needs no data."""
+
+    def __init__(self, args: list[str] | dict[str, Any]) -> None:
+        quiet()
+        try:
+            super().__init__(
+                LanguageModel,
+                TextData,
+                save_config_callback=None,
+                seed_everything_default=False,
+                args=args if isinstance(args, list) else Namespace(args),
+                run=False,
+                auto_configure_optimizers=False,
+                load_from_checkpoint_support=False,
+                parser_kwargs={"exit_on_error": False, "prog": "lrt-lab fit", "description": FIT},
+            )
+        except ArgumentError as error:
+            raise UserError(explain(str(error), options(self.parser))) from None
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--seed", type=int, default=1, help="Keys every random draw of the run.")
+        parser.add_argument(
+            "--threads", type=int, default=1, help="CPU threads; results depend on their number."
+        )
+        parser.add_argument(
+            "--folder", type=str, default=None, help="Run folder (default: runs/fit/<hash>)."
+        )
+        parser.add_class_arguments(Evaluation, "evaluation")
+        parser.add_class_arguments(Recording, "recording")
+        parser.link_arguments("seed", "model.seed")
+        parser.link_arguments("seed", "data.seed")
+        parser.set_defaults(DEFAULTS)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        if isinstance(args, Namespace):
+            self.config = parser.parse_object(args.as_dict())
+        else:
+            self.config = parser.parse_args(args)
+
+    def instantiate_classes(self) -> None:
+        """Nothing yet: see `build`."""
+
+    def build(self) -> tuple[LanguageModel, TextData]:
+        """Instantiate the config: a freshly initialised model, and its data."""
+        try:
+            self.config_init = self.parser.instantiate_classes(self.config)
+        except ArgumentError as error:
+            raise UserError(explain(str(error), options(self.parser))) from None
+        return self.config_init["model"], self.config_init["data"]
+
+
+FIT = "Train one cell, evaluate it, and record it. Defaults < --config files in order < flags."
+
+
+def quiet() -> None:
+    """Silence what Lightning says at every start whatever the user does."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        r".*does not have many workers.*",
+        r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
+        r".*`IterableDataset` has `__len__` defined.*",
+        r".*GPU available but not used.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+
+
+def options(parser: LightningArgumentParser) -> list[str]:
+    """Every option's dotted name."""
+    return [action.dest for action in parser._actions if action.dest != "help"]
+

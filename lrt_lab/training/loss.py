@@ -1,0 +1,42 @@
+"""The training loss: what each scored pass predicts, weighed as its schedule says."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lrt_lab.decoder import Decoder
+from lrt_lab.frame import Frame
+from lrt_lab.schedules import Clock, Schedule
+
+
+def training_loss(
+    decoder: Decoder, schedule: Schedule, frame: Frame, targets: Tensor, clock: Clock
+) -> Tensor:
+    """sum_p weight_p * mean cross entropy over pass p's own positions, in nats per token.
+
+    Args:
+        decoder: the model.
+        schedule: which passes are run and how they weigh.
+        frame: ids ``(B, T)``.
+        targets: the next token of each position, ``(B, T)``.
+        clock: where training stands.
+    """
+    terms = [
+        scored.weight * token_losses(decoder, scored.hidden, pick(targets, scored.positions)).mean()
+        for scored in schedule.passes(decoder, frame, clock)
+    ]
+    return torch.stack(terms).sum()
+
+
+def pick(targets: Tensor, positions: range) -> Tensor:
+    """Columns ``(B, P)`` of ``(B, T)``."""
+    return targets[:, positions.start : positions.stop : positions.step]
+
+
+def token_losses(decoder: Decoder, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy in nats ``(B, P)`` of targets ``(B, P)`` given normed top states ``(B, P, d)``."""
+    logits = decoder.logits(hidden)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
+    return F.cross_entropy(wide, targets.flatten(), reduction="none").view(targets.shape)

@@ -1,0 +1,292 @@
+"""One run from a config to a verdict-ready record: price it, train or resume it, evaluate it.
+
+A run's folder holds everything about it; ``DONE`` is written last, so a process killed at any moment leaves a folder
+from which the same call goes on.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from lrt_lab import __version__
+from lrt_lab.errors import UserError
+from lrt_lab.store import DONE, FINAL, META, METRICS, RunFolder, config_hash, read_json, write_json, write_text
+from lrt_lab.training.callbacks import Heartbeat, Record
+from lrt_lab.training.evaluate import evaluate
+from lrt_lab.training.lab_cli import LabCLI
+from lrt_lab.training.meter import Cost, measure
+
+#: Trainer options that change what is learnt; the others say where and how a run is shown.
+IDENTITY = (
+    "max_steps",
+    "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "accumulate_grad_batches",
+)
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Run:
+    """A parsed config, and what follows from it before anything is trained."""
+
+    def __init__(self, config: list[str] | Mapping[str, Any]) -> None:
+        self.cli = LabCLI(config if isinstance(config, list) else copy.deepcopy(dict(config)))
+        parsed = self.cli.config.as_dict()
+        self.steps = parsed["trainer"]["max_steps"]
+        if self.steps is None or self.steps < 1:
+            raise UserError(f"trainer.max_steps={self.steps}: give the number of steps, at least 1")
+        self.folder: str | None = parsed["folder"]
+        self.threads: int = parsed["threads"]
+        self.config = canonical_config(parsed)
+        self.hash = config_hash(self.config)
+
+    def price(self) -> Cost:
+        """What it costs, from the meter; takes no data."""
+        with torch.device("meta"):
+            module, _ = self.cli.build()
+        parts = module.decoder
+        return measure(lambda: parts, module.schedule, self.config["data"]["length"])
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions that one optimizer step trains on."""
+        data, trainer = self.config["data"], self.config["trainer"]
+        return data["batch_size"] * data["length"] * trainer["accumulate_grad_batches"]
+
+
+def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run's numbers, and nothing else: the basis of its identity."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(inner) for key, inner in value.items()}
+        return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+    model = {key: value for key, value in parsed["model"].items() if key != "seed"}
+    data = {key: value for key, value in parsed["data"].items() if key != "seed"}
+    return plain(
+        {
+            "seed": parsed["seed"],
+            "threads": parsed["threads"],
+            "model": model,
+            "data": data,
+            "trainer": {key: parsed["trainer"][key] for key in IDENTITY},
+            "evaluation": parsed["evaluation"],
+            "recording": {"log_every": parsed["recording"]["log_every"]},
+        }
+    )
+
+
+def resolve(config: list[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Check and price a config without data: its canonical form, hash, parameters, tokens and FLOPs.
+
+    Raises:
+        UserError: a part, an option or a value that cannot be used.
+    """
+    run = Run(config)
+    cost = run.price()
+    per_step = run.tokens_per_step * cost.train_flops_per_token
+    return {
+        "config": run.config,
+        "hash": run.hash,
+        "parameters": cost.parameters(),
+        "passes": cost.passes,
+        "steps": run.steps,
+        "tokens": run.steps * run.tokens_per_step,
+        "tokens_per_step": run.tokens_per_step,
+        "train_flops": round(run.steps * per_step),
+        "train_flops_per_step": round(per_step),
+    }
+
+
+def train(
+    config: list[str] | Mapping[str, Any],
+    folder: Path,
+    about: Mapping[str, Any],
+    progress: Progress = lambda _: None,
+    callbacks: tuple[Callback, ...] = (),
+    bar: bool = False,
+) -> None:
+    """Train (or resume) and evaluate a run, leaving its complete record in ``folder``.
+
+    Args:
+        config: nested options, or command-line arguments.
+        folder: the run's folder.
+        about: which suite, cell and seed this is, for ``meta.json``.
+        progress: told the phase, step, number of steps and loss about once a second.
+        callbacks: further Lightning callbacks.
+        bar: show Lightning's progress bar.
+
+    Raises:
+        UserError: bad config, or a folder that belongs to another config.
+    """
+    run = Run(config)
+    store = RunFolder(folder)
+    claim(folder, run)
+    if store.done:
+        return
+    torch.set_num_threads(run.threads)
+    cost = run.price()
+    module, data = run.cli.build()
+    data.prepare_data()
+    options = run.cli.config
+    write_json(folder / META, meta(run, cost, data.identity(), about))
+    evaluation = options["evaluation"]
+    validation = data.slices("validation", data.validation_bytes) if evaluation["validate_every"] else None
+    record = Record(
+        folder / METRICS,
+        options["recording"]["log_every"],
+        evaluation["validate_every"],
+        validation,
+        cost.train_flops_per_token,
+    )
+    checkpoints = ModelCheckpoint(
+        dirpath=folder / "checkpoints",
+        filename="last",
+        every_n_train_steps=options["recording"]["checkpoint_every"],
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    trainer = run.cli.instantiate_trainer(
+        default_root_dir=str(folder),
+        callbacks=[Heartbeat(progress), record, checkpoints, *callbacks],
+        logger=TensorBoardLogger(folder, name="", version="tensorboard")
+        if options["recording"]["tensorboard"]
+        else False,
+        enable_progress_bar=bar,
+        enable_model_summary=False,
+        limit_val_batches=0,
+    )
+    last = store.checkpoint
+    trainer.fit(module, data, ckpt_path=str(last) if last.exists() else None)
+    if trainer.global_step < run.steps and not record.diverged:
+        # Lightning returns quietly after SIGTERM; the run is then cut, not finished.
+        raise InterruptedError(f"training stopped at step {trainer.global_step} of {run.steps}")
+    finish(run, folder, module, data, record, cost, trainer.global_step, progress)
+
+
+def finish(
+    run: Run,
+    folder: Path,
+    module: Any,
+    data: Any,
+    record: Record,
+    cost: Cost,
+    step: int,
+    progress: Progress,
+) -> None:
+    """Evaluate and write ``final.json``, then ``DONE``."""
+    seconds = record.seconds - record.validation_seconds
+    final: dict[str, Any] = {
+        "status": "finished",
+        "steps": step,
+        "tokens": record.tokens,
+        "train_flops": round(record.tokens * cost.train_flops_per_token),
+        "train_seconds": round(seconds, 3),
+        "tokens_per_second": round(record.tokens / seconds, 1) if seconds else None,
+        "parameters": cost.parameters(),
+        "passes": cost.passes,
+    }
+    began = time.monotonic()
+    beat = {"phase": "evaluate", "step": step, "steps": run.steps, "loss": record.last_finite}
+    progress(beat)
+    if record.diverged:
+        final |= {"status": "diverged", "test": None, "curve": None, "last_finite_loss": record.last_finite}
+    else:
+        options = run.cli.config["evaluation"]
+        size = options["curve_bytes"]
+        final |= evaluate(
+            module.decoder,
+            module.schedule,
+            data.slices("test", data.test_bytes),
+            data.slices("test", size) if size else None,
+            options["curve_passes"],
+            lambda _: progress(beat),
+        )
+        if not math.isfinite(final["test"]["exact"]["loss"]):
+            final |= {"status": "diverged", "test": None, "curve": None}
+            final["last_finite_loss"] = record.last_finite
+    spent = time.monotonic() - began
+    final["eval_seconds"] = round(spent + record.validation_seconds, 3)
+    write_json(folder / FINAL, final)
+    write_text(folder / DONE, "")
+    progress({**beat, "phase": "done"})
+
+
+def claim(folder: Path, run: Run) -> None:
+    """Make the folder this run's, or refuse it when another config's results are in it."""
+    known = read_json(folder / META)
+    if known is not None and known["config_hash"] != run.hash:
+        raise UserError(
+            f"{folder} belongs to another config (hash {known['config_hash'][:10]}, this one is {run.hash[:10]}): "
+            "choose another folder, or move or delete this one"
+        )
+    write_text(folder / "config.yaml", yaml.safe_dump(run.config, sort_keys=False))
+
+
+def meta(
+    run: Run, cost: Cost, data: Mapping[str, str], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Everything needed to trust or repeat the run."""
+    packages = ("torch", "lightning", "litdata", "numpy")
+    gpu = torch.cuda.is_available()
+    return {
+        **about,
+        "config_hash": run.hash,
+        "git": git_state(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in packages},
+            "lrt_lab": __version__,
+        },
+        "machine": {
+            "cpu": cpu_name(),
+            "threads": run.threads,
+            "device": torch.cuda.get_device_name() if gpu else "cpu",
+        },
+        "data": dict(data),
+        "parameters": cost.parameters(),
+        "train_flops_per_step": round(run.tokens_per_step * cost.train_flops_per_token),
+        "tokens_per_step": run.tokens_per_step,
+    }
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the working tree and whether it has uncommitted changes; null outside git."""
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *args], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(git("status", "--porcelain")) if commit else False}
+
+
+def cpu_name() -> str:
+    """The processor's model, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
