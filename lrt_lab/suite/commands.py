@@ -55,7 +55,7 @@ def status(suite: str, scale: str = "quick", runs: str = "runs") -> int:
     folder = plans.home(declared, chosen, Path(runs))
     plan = plans.written(declared, chosen, folder)
     _warn_if_changed(declared, plan)
-    print_status(plan, folder)
+    print_status(declared, plan, folder)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One session of a suite: plan, run what is not finished, report, and end in order when it is cut."""
+"""One session of a suite: plan, run what is not finished, report, and end in order when cut."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ class Launch:
         outcome = self._run(plan, todo, len(wanted) - len(todo), began) if todo else Outcome()
         if outcome.user_error is not None:
             raise UserError(outcome.user_error)
-        for cell, seed, error in outcome.failed:
-            out.print(f"failed: {cell} seed {seed}: {error}", style="red", markup=False)
+        for entry, error in outcome.failed:
+            log = RunFolder(self.folder / entry["folder"]).stdout
+            line = f"failed: {entry['cell']} seed {entry['seed']}: {error} (more in {log})"
+            out.print(line, style="red", markup=False)
         missing = sum(not RunFolder(self.folder / entry["folder"]).done for entry in plan["cells"])
         if missing:
             out.print(

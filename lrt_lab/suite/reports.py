@@ -23,8 +23,8 @@ def set_aside(target: Path, suite_hash: str) -> Path | None:
     results = read_json(target / "results.json")
     if results is None:
         return None
-    other = results.get("suite_hash")
-    if other in (None, suite_hash) or not results.get("complete", True):
+    other = results["registration"]["suite_hash"]
+    if other in (None, suite_hash) or results["missing"]:
         return None
     place = target.with_name(f"{target.name}-{other[:10]}")
     number = 1

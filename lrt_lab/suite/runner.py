@@ -31,9 +31,9 @@ class View(Protocol):
 
 @dataclass
 class Outcome:
-    """How a session ended: failures as (cell, seed, line); `user_error` if one stopped all."""
+    """How a session ended: what failed and why; `user_error` if one and the same stopped all."""
 
-    failed: list[tuple[str, int, str]] = field(default_factory=list)
+    failed: list[tuple[dict[str, Any], str]] = field(default_factory=list)
     finished: int = 0
     user_error: str | None = None
 
@@ -126,7 +126,7 @@ class Runner:
             return
         error = fields["error"]
         run.fail(error)
-        self._outcome.failed.append((entry["cell"], entry["seed"], error))
+        self._outcome.failed.append((entry, error))
         self._view.failed(slot, error)
         # What the user must mend before anything can run (no corpus, say) need not be said per run.
         if fields.get("user"):
@@ -136,6 +136,6 @@ class Runner:
 
     def _common_cause(self) -> None:
         """All that was tried met one and the same user error: it is the session's."""
-        causes = {error for _, _, error in self._outcome.failed}
+        causes = {error for _, error in self._outcome.failed}
         if self._outcome.finished == 0 and len(causes) == 1 and causes <= set(self._user_errors):
             self._outcome.user_error = causes.pop()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lrt_lab.console import console
 from lrt_lab.store import RunFolder
 from lrt_lab.suite.declaration import Scale, Suite
+from lrt_lab.suite.expansion import cells
 from lrt_lab.suite.sessions import overhead
 from lrt_lab.suite.words import amount, count, duration
 
@@ -27,11 +30,16 @@ def print_dry_run(
 ) -> None:
     """A row per cell (one seed), then the totals over seeds. `seconds` goes with `entries`."""
     seeds = len(scale.seeds)
-    table = Table(title=f"{suite.name} at scale {scale.name}: one run of each cell")
+    order = _declared(suite)
+    table = Table(
+        title=f"{suite.name} at scale {scale.name}: one run of each cell", box=SIMPLE_HEAD
+    )
     table.add_column("cell", no_wrap=True)
-    for name in ("parameters", "steps", "tokens", "training FLOPs", "time"):
+    for name in ("params", "steps", "tokens", "train FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for entry, one in sorted(zip(entries, seconds, strict=True), key=_declared(suite)):
+    for entry, one in sorted(
+        zip(entries, seconds, strict=True), key=lambda pair: order(pair[0]["cell"])
+    ):
         table.add_row(
             entry["cell"],
             amount(entry["parameters"]["total"]),
@@ -59,10 +67,10 @@ def print_dry_run(
     )
 
 
-def print_status(plan: dict[str, Any], folder: Path) -> None:
+def print_status(suite: Suite, plan: dict[str, Any], folder: Path) -> None:
     """A row per cell and a column per seed, why runs failed, and the suite's overhead."""
     seeds = sorted({entry["seed"] for entry in plan["cells"]})
-    names = sorted({entry["cell"] for entry in plan["cells"]}, key=lambda name: ("@" in name, name))
+    names = sorted({entry["cell"] for entry in plan["cells"]}, key=_declared(suite))
     states: dict[tuple[str, int], str] = {}
     failures = []
     done = 0
@@ -73,7 +81,7 @@ def print_status(plan: dict[str, Any], folder: Path) -> None:
         states[entry["cell"], entry["seed"]] = _cell_text(run, state, entry)
         if state == "failed":
             failures.append(f"failed: {entry['cell']} seed {entry['seed']}: {run.failure()}")
-    table = Table(title=f"{plan['suite']} at scale {plan['scale']}")
+    table = Table(title=f"{plan['suite']} at scale {plan['scale']}", box=SIMPLE_HEAD)
     table.add_column("cell", no_wrap=True)
     for seed in seeds:
         table.add_column(f"seed {seed}", no_wrap=True)
@@ -105,13 +113,17 @@ def _cell_text(run: RunFolder, state: str, entry: dict[str, Any]) -> str:
     return state
 
 
-def _declared(suite: Suite) -> Any:
-    from lrt_lab.suite.expansion import cells
-
-    order = [cell.name for cell in cells(suite)]
-    return lambda pair: order.index(pair[0]["cell"])
+def _declared(suite: Suite) -> Callable[[str], tuple[int, str]]:
+    """Sorts cells as the suite file declares them; cells of an older plan come last."""
+    order = {cell.name: place for place, cell in enumerate(cells(suite))}
+    return lambda name: (order.get(name, len(order)), name)
 
 
 def _print(table: Table) -> None:
     out = console()
-    out.print(table, soft_wrap=False, width=None if out.is_terminal else _LOG_WIDTH)
+    if out.is_terminal:
+        out.print(table, soft_wrap=False)
+        return
+    kept, out.width = out.width, _LOG_WIDTH
+    out.print(table, soft_wrap=False)
+    out.width = kept

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lrt_lab.suite.words import count, duration
@@ -82,12 +83,20 @@ class Board:
         del self.active[slot]
 
     def left(self) -> float:
-        """Seconds until all is done: the estimates, corrected by what finished runs took."""
+        """Seconds until all is done: the estimates, corrected by what the runs really take."""
         now = time.monotonic()
-        factor = self._spent / self._estimated if self._estimated > 0 else 1.0
+        spent, estimated = self._spent, self._estimated
+        known = {slot: active.left(now) for slot, active in self.active.items()}
+        for slot, left in known.items():
+            if left is not None:
+                spent += now - self.active[slot].began + left
+                estimated += self.active[slot].entry["seconds"]
+        factor = spent / estimated if estimated > 0 else 1.0
         rest = sum(entry["seconds"] for entry in self._pending.values()) * factor
-        elapsed = sum(now - active.began for active in self.active.values())
-        return max(0.0, rest - elapsed) / max(1, min(self._jobs, len(self._pending)))
+        for active in self.active.values():
+            # A run that takes longer than its share must not eat into the others'.
+            rest -= min(now - active.began, active.entry["seconds"] * factor)
+        return max(0.0, rest) / max(1, min(self._jobs, len(self._pending)))
 
     def summary(self) -> str:
         failed = f", {self.failures} failed" if self.failures else ""
@@ -131,7 +140,7 @@ class LiveView:
         self._live.stop()
 
     def _draw(self) -> Table:
-        table = Table(title=self._title, caption=self._board.summary())
+        table = Table(title=self._title, caption=self._board.summary(), box=SIMPLE_HEAD)
         table.add_column("cell", min_width=24)
         table.add_column("seed", justify="right")
         table.add_column("step", justify="right", min_width=11)

@@ -1,0 +1,155 @@
+"""Suite files: what is right is typed, what is wrong is one line that names the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrt_lab.errors import UserError
+from lrt_lab.suite.declaration import load
+
+from .conftest import Lab
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def change(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split("/")
+    for key in parents:
+        tree = tree[key]
+    tree[last] = value
+
+
+def test_a_right_file_is_typed(lab: Lab) -> None:
+    suite = load(lab.suite)
+    scale = suite.scale("quick")
+    assert suite.name == "toy"
+    assert list(suite.axes) == ["backbone", "route"]
+    assert scale.seeds == (1, 2)
+    assert [file.name for file in (*suite.base, *scale.config)] == ["base.yaml", "quick.yaml"]
+    assert suite.statistics.alpha == 0.05
+    assert (suite.twins[0].of, suite.twins[0].as_) == ({"route": "none"}, {"route": "LRT"})
+
+
+def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert load(lab.suite).base[0] == lab.home / "configs" / "base.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        pytest.param("scales/quick/seeds", [], "seeds is empty", id="no-seeds"),
+        pytest.param(
+            "scales/quick/seeds", [1, 2, 1], "seeds has 1 more than once", id="seed-twice"
+        ),
+        pytest.param("scales/quick/seeds", [1, "2"], "whole numbers", id="seed-text"),
+        pytest.param("scales/quick/seeds", 3, "must be a list", id="seeds-number"),
+        pytest.param(
+            "scales/quick/sedes", [1], "unknown key 'sedes'. Did you mean 'seeds'", id="key"
+        ),
+        pytest.param("scales/quick/margin", "1e-3", "must be a number", id="margin-text"),
+        pytest.param("scales/quick/margin", 0, "positive", id="margin-zero"),
+        pytest.param("axis", {}, "unknown key 'axis'. Did you mean 'axes'", id="top-key"),
+        pytest.param("suite", "a/b", "must be a text of letters", id="name"),
+        pytest.param("prediction", " ", "write it before the runs", id="no-prediction"),
+        pytest.param("axes", {}, "at least one axis", id="no-axes"),
+        pytest.param("axes/route", {}, "has no values", id="no-values"),
+        pytest.param("axes/route/a+b", {}, "must be a text of letters", id="value-name"),
+        pytest.param("axes/route/LRT", {"seed": 3}, "seeds belong to a scale", id="axis-seed"),
+        pytest.param(
+            "axes/route/LRT",
+            {"model.backbone": "x"},
+            "set by both backbone and route",
+            id="overlap",
+        ),
+        pytest.param(
+            "twins/flops/of",
+            {"rout": "none"},
+            "unknown axis 'rout'. Did you mean 'route'",
+            id="twin-axis",
+        ),
+        pytest.param(
+            "twins/flops/as", {"route": "LTR"}, "unknown value of axis route 'LTR'", id="twin-value"
+        ),
+        pytest.param("twins/flops/as", {"route": "none"}, "changes nothing", id="twin-itself"),
+        pytest.param("twins/flops/match", "flops", "Known: train_flops", id="match"),
+        pytest.param("statistics/outcome", "exakt", "Did you mean 'exact'", id="outcome"),
+        pytest.param("statistics/alpha", 5, "between 0 and 1", id="alpha"),
+        pytest.param(
+            "statistics/axes/route", {"baseline": "none"}, "'improved' is missing", id="no-improved"
+        ),
+        pytest.param("scales", None, "must be a table", id="scales-empty"),
+    ],
+)
+def test_what_is_wrong_is_named(lab: Lab, path: str, value: Any, words: str) -> None:
+    change(lab.tree, path, value)
+    with pytest.raises(UserError) as error:
+        load(lab.save())
+    assert words in str(error.value)
+    assert str(lab.suite) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file(lab: Lab) -> None:
+    with pytest.raises(UserError, match="Suite file 'no.yaml' does not exist"):
+        load(Path("no.yaml"))
+
+
+def test_a_missing_key(lab: Lab) -> None:
+    del lab.tree["hypothesis"]
+    with pytest.raises(UserError, match="'hypothesis' is missing"):
+        load(lab.save())
+
+
+def test_a_name_given_twice(lab: Lab) -> None:
+    lab.suite.write_text(lab.suite.read_text() + "\nscales: {}\n")
+    with pytest.raises(UserError, match="'scales' is given more than once"):
+        load(lab.suite)
+
+
+def test_broken_yaml_is_one_line(lab: Lab) -> None:
+    lab.suite.write_text("suite: [")
+    with pytest.raises(UserError, match="is not valid YAML") as error:
+        load(lab.suite)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_scale(lab: Lab) -> None:
+    with pytest.raises(UserError, match="unknown scale 'quik'. Did you mean 'quick'"):
+        load(lab.suite).scale("quik")
+
+
+def test_a_missing_fragment(lab: Lab) -> None:
+    (lab.home / "configs" / "quick.yaml").unlink()
+    with pytest.raises(UserError, match=r"fragment 'configs/quick.yaml' \(scale quick\) does not"):
+        load(lab.suite).scale("quick")
+
+
+def test_h1_is_the_two_by_two_with_twins() -> None:
+    from lrt_lab.suite.expansion import cells
+
+    suite = load(ROOT / "experiments" / "h1.yaml")
+    assert [cell.name for cell in cells(suite)] == [
+        "PreNorm+none",
+        "PreNorm+LRT",
+        "AttentionResiduals+none",
+        "AttentionResiduals+LRT",
+        "PreNorm+none@flops",
+        "AttentionResiduals+none@flops",
+    ]
+    assert {name: scale.margin for name, scale in suite.scales.items()} == {
+        "smoke": 0.01,
+        "quick": 0.01,
+        "cpu": 0.01,
+        "gpu": 0.002,
+        "paper": 0.001,
+    }
+    assert len(suite.scales["quick"].seeds) == 5
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])
+def test_h1_has_the_fragments_of_every_scale(scale: str) -> None:
+    load(ROOT / "experiments" / "h1.yaml").scale(scale)
