@@ -1,0 +1,114 @@
+"""`lrt-lab`: one command. Dispatches on its first word before anything heavy is imported."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from lrt_lab import __version__
+from lrt_lab.errors import UserError
+
+# Name -> (module:function, or a table of subcommands; one line of help).
+Entry = tuple[str | dict[str, str], str]
+COMMANDS: dict[str, Entry] = {
+    "fit": ("lrt_lab.training.fit:fit", "train one cell, evaluate it and record it"),
+    "suite": (
+        {
+            "run": "lrt_lab.suite.commands:run",
+            "status": "lrt_lab.suite.commands:status",
+            "report": "lrt_lab.suite.commands:report",
+        },
+        "run a matrix of cells over seeds; its state; its report",
+    ),
+    "list": ("lrt_lab.listing:list_parts", "the parts that a config can name"),
+    "prepare": ("lrt_lab.data.commands:prepare", "make token chunks of a corpus"),
+}
+#: Commands that parse their own arguments.
+RAW = {"fit"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; what the user got wrong is one line on stderr and exit code 2."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(args)
+    except UserError as error:
+        print(f"lrt-lab: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def dispatch(args: list[str]) -> int:
+    """Find the command and call it."""
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if args[0] == "--version":
+        print(f"lrt-lab {__version__}")
+        return 0
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}{hint(name, COMMANDS)}; known: {', '.join(COMMANDS)}")
+    target, _ = COMMANDS[name]
+    if isinstance(target, dict):
+        if not rest or rest[0] not in target:
+            if rest and rest[0] in ("-h", "--help"):
+                print(f"usage: lrt-lab {name} {{{','.join(target)}}} ...")
+                return 0
+            given = f"unknown command {name + ' ' + rest[0]!r}" if rest else f"{name} needs a command"
+            raise UserError(f"{given}; known: {', '.join(f'{name} {sub}' for sub in target)}")
+        name, target, rest = f"{name} {rest[0]}", target[rest[0]], rest[1:]
+    function = load(target)
+    if name in RAW:
+        return function(rest) or 0
+    return parse_and_call(function, name, rest) or 0
+
+
+def load(target: str) -> Callable[..., Any]:
+    """The function behind ``module:function``."""
+    module, function = target.split(":")
+    return getattr(import_module(module), function)
+
+
+def parse_and_call(function: Callable[..., Any], name: str, args: list[str]) -> int | None:
+    """Call a typed function with command-line arguments; its docstring is the help."""
+    import jsonargparse
+
+    about, _, _ = (function.__doc__ or "").partition("Args:")
+    parser = jsonargparse.ArgumentParser(
+        prog=f"lrt-lab {name}", description=about.strip(), exit_on_error=False
+    )
+    parser.add_function_arguments(function, as_group=False, as_positional=True, fail_untyped=True)
+    try:
+        parsed = parser.parse_args(args)
+    except jsonargparse.ArgumentError as error:
+        known = [f"--{action.dest}" for action in parser._actions if action.option_strings]
+        text = " ".join(str(error).split())
+        wrong = next((word for word in text.split() if word.startswith("--")), "")
+        raise UserError(f"{name}: {text}{hint(wrong, known)}") from None
+    return function(**parsed.as_dict())
+
+
+def hint(name: str, known: Sequence[str] | dict[str, Any]) -> str:
+    """The nearest known name in brackets, or nothing."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" (nearest: {close[0]})" if close and close[0] != name else ""
+
+
+def usage() -> str:
+    """The commands, one line each."""
+    lines = ["usage: lrt-lab COMMAND ...", "", "How should hidden state travel in a language model?", ""]
+    for name, (target, help_line) in COMMANDS.items():
+        shown = f"{name} {{{','.join(target)}}}" if isinstance(target, dict) else name
+        lines.append(f"  {shown:28s}{help_line}")
+    return "\n".join([*lines, "", "lrt-lab COMMAND --help says more."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

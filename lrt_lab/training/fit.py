@@ -1,0 +1,64 @@
+"""`lrt-lab fit`: one cell from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback, RichProgressBar
+
+from lrt_lab.console import console
+from lrt_lab.store import FINAL, RunFolder
+from lrt_lab.training.run import Run, train
+
+
+class Lines:
+    """Plain progress lines where there is no terminal, at most one every few seconds."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        self.every, self.last, self.phase = every, 0.0, ""
+
+    def __call__(self, beat: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if beat["phase"] == self.phase and now - self.last < self.every:
+            return
+        self.last, self.phase = now, beat["phase"]
+        loss = "" if beat["loss"] is None else f" loss {beat['loss']:.4f}"
+        console().print(f"{beat['phase']} step {beat['step']}/{beat['steps']}{loss}")
+
+
+def fit(args: list[str]) -> int:
+    """Parse, train or resume, evaluate, and say what came out."""
+    run = Run(args)
+    folder = Path(run.folder or Path("runs/fit") / run.hash[:10])
+    # Ctrl-C must not save a checkpoint in the middle of a batch: stop at once, resume from the last whole one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    out = console()
+    terminal = out.is_terminal
+    bars: tuple[Callback, ...] = (RichProgressBar(),) if terminal else ()
+    cost = run.price()
+    out.print(
+        f"{folder}: {cost.total:,} parameters, {run.steps} steps of {run.tokens_per_step:,} tokens, "
+        f"{cost.passes:g} passes, {run.steps * run.tokens_per_step * cost.train_flops_per_token:.3g} FLOPs"
+    )
+    about = {"suite": None, "scale": None, "cell": None, "seed": run.config["seed"], "axes": {}}
+    try:
+        with RunFolder(folder).lock():
+            train(args, folder, about, Lines() if not terminal else lambda _: None, bars, terminal)
+    except KeyboardInterrupt:
+        print("lrt-lab: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    final = json.loads((folder / FINAL).read_text())
+    if final["status"] == "diverged":
+        out.print(f"diverged; last finite loss {final['last_finite_loss']}")
+        return 0
+    test = final["test"]
+    out.print(
+        f"test bits per byte: exact recurrence {test['exact']['bpb']:.4f}, last training pass "
+        f"{test['last_pass']['bpb']:.4f} ({test['bytes']:,} bytes); {final['tokens_per_second']:,.0f} tokens/s"
+    )
+    return 0
