@@ -54,7 +54,7 @@ class Frame:
 
     def start(self) -> Tensor:
         """Where a document starts for the memory, ``(B, T)`` bool; the first position always."""
-        document = self.document if self.memory_document is None else self.memory_document
+        document = self._resets()
         start = torch.zeros_like(self.ids, dtype=torch.bool)
         start[:, 0] = True
         if document is not None:
@@ -77,25 +77,38 @@ class Frame:
         )
 
     def append(self, other: Frame) -> Frame:
-        """This frame followed by the columns of another one."""
+        """This frame followed by the columns of another one; without documents these continue the last one."""
 
-        def join(name: str) -> Tensor | None:
-            mine, theirs = getattr(self, name), getattr(other, name)
+        def join(mine: Tensor | None, theirs: Tensor | None) -> Tensor | None:
             if mine is None and theirs is None:
                 return None
-            if mine is None or theirs is None:
-                mine, theirs = self._filled(name, mine), other._filled(name, theirs)
+            if mine is None:
+                mine = torch.zeros_like(self.ids, dtype=theirs.dtype)  # type: ignore[union-attr]
+            if theirs is None:
+                theirs = mine[:, -1:].expand_as(other.ids)
             return torch.cat([mine, theirs], dim=1)
 
-        names = ("ids", "document", "memory_document", "position", "silent")
-        return Frame(*(join(name) for name in names))  # type: ignore[arg-type]
-
-    def _filled(self, name: str, value: Tensor | None) -> Tensor:
-        if value is not None:
-            return value
-        if name == "position":
+        if (self.position is None) != (other.position is None):
             raise ValueError("frames with and without rotary positions cannot be joined")
-        return torch.zeros_like(self.ids, dtype=torch.bool if name == "silent" else None)
+        memory_document = None
+        if self.memory_document is not None or other.memory_document is not None:
+            memory_document = join(self._resets(), other._resets())
+        silent = None
+        if self.silent is not None or other.silent is not None:
+            silent = torch.cat([f._silent() for f in (self, other)], dim=1)
+        return Frame(
+            torch.cat([self.ids, other.ids], dim=1),
+            join(self.document, other.document),
+            memory_document,
+            join(self.position, other.position),
+            silent,
+        )
+
+    def _resets(self) -> Tensor | None:
+        return self.document if self.memory_document is None else self.memory_document
+
+    def _silent(self) -> Tensor:
+        return torch.zeros_like(self.ids, dtype=torch.bool) if self.silent is None else self.silent
 
     def select(self, rows: Tensor) -> Frame:
         """The rows named by an index tensor."""

@@ -1,0 +1,73 @@
+"""Weights of losses, the positions that each pass scores, and what a schedule costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from lrt_lab.decoder import Decoder
+from lrt_lab.frame import Frame
+from lrt_lab.schedules import Interleaved, Jacobi, SinglePass
+from tests.support.models import T, run, small_decoder, tokens
+from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
+
+
+@pytest.mark.parametrize("length", [T, T - 1])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_weights_sum_to_one_and_every_position_is_scored(
+    route: Case, schedule: Case, length: int
+) -> None:
+    decoder = small_decoder(route=route())
+    passes = run(schedule(), decoder, Frame(tokens(length)))
+    assert sum(p.weight for p in passes) == pytest.approx(1.0, abs=1e-12)
+    assert len({p.name for p in passes}) == len(passes)
+    for scored in passes:
+        assert scored.hidden.shape == (2, len(scored.positions), decoder.shape.width)
+    assert {t for p in passes for t in p.positions} == set(range(length))
+
+
+@pytest.mark.parametrize("subsets", [1, 2, 3, 5, 11])
+def test_subsets_share_out_the_positions(subsets: int) -> None:
+    """A length that they do not divide included: every subset weighs the same, whatever its size."""
+    length = T - 1
+    first, *rest = run(Interleaved(subsets), small_decoder(), Frame(tokens(length)))
+    assert list(first.positions) == list(range(length))
+    assert Counter(t for p in rest for t in p.positions) == Counter(range(length))
+    assert [p.weight for p in (first, *rest)] == [1 / (subsets + 1)] * (subsets + 1)
+    assert [p.positions[0] for p in rest] == list(range(subsets))
+
+
+def test_jacobi_weights_are_relative() -> None:
+    passes = run(Jacobi(3, weights=[1, 3, 6]), small_decoder(), Frame(tokens()))
+    assert [p.weight for p in passes] == pytest.approx([0.1, 0.3, 0.6])
+
+
+@pytest.mark.parametrize("length", [T, T - 1])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_cost_is_what_the_sweeps_evaluate(
+    backbone: Case, route: Case, schedule: Case, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0.0
+    evaluate = Decoder.evaluate
+
+    def count(self: Decoder, unit: int, reads, at, memory, buffer):
+        nonlocal counted
+        counted += len(at.positions) / self.shape.units
+        return evaluate(self, unit, reads, at, memory, buffer)
+
+    monkeypatch.setattr(Decoder, "evaluate", count)
+    decoder, plan = small_decoder(backbone(), route()), schedule()
+    with torch.no_grad():
+        run(plan, decoder, Frame(tokens(length)))
+    assert plan.cost(length) == pytest.approx(counted, abs=1e-9)
+
+
+def test_a_schedule_without_memory_says_so() -> None:
+    assert not SinglePass.feeds_memory
+    assert Jacobi.feeds_memory
+    assert Interleaved.feeds_memory

@@ -1,0 +1,62 @@
+"""A zero memory, an absent one and none at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrt_lab.frame import Frame, Memory
+from tests.support.compare import DIFFERENT, SAME, error
+from tests.support.models import documents, small_decoder, tokens
+from tests.support.registry import BACKBONES, RECURRENT, Case
+
+
+@pytest.mark.parametrize("route", RECURRENT, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route: Case) -> None:
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
+    with torch.no_grad():
+        none = decoder.sweep(frame, frame.positions)
+        zero = torch.zeros_like(none.carried)
+        present = torch.ones_like(frame.ids, dtype=torch.bool)
+        entering = [Memory(zero, present), decoder.memory(zero, frame, frame.positions)]
+        off = [error(decoder.sweep(frame, frame.positions, m).hidden, none.hidden) for m in entering]
+    if route.part.traits.zero_is_none:
+        assert max(off) <= SAME
+    else:
+        assert max(off) > DIFFERENT
+
+
+@pytest.mark.parametrize("route", RECURRENT, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_memory_matters_where_it_is_kept_and_only_there(backbone: Case, route: Case) -> None:
+    """A position that is told to run without memory does; those before it do not notice."""
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
+    keep = torch.ones_like(frame.ids, dtype=torch.bool)
+    keep[:, 7] = False
+    with torch.no_grad():
+        carried = decoder.sweep(frame, frame.positions).carried
+        whole = decoder.memory(carried, frame, frame.positions)
+        mixed = decoder.memory(carried, frame, frame.positions, keep)
+        subset = decoder.memory(carried, frame, range(1, 12, 3), keep)
+        one, two = (decoder.sweep(frame, frame.positions, m).hidden for m in (whole, mixed))
+    assert whole.present.tolist() == [[t not in (0, 5) for t in frame.positions]] * 2
+    assert mixed.present.tolist() == [[t not in (0, 5, 7) for t in frame.positions]] * 2
+    assert not mixed.value[:, [0, 5, 7]].any()
+    assert torch.equal(subset.value, mixed.value[:, 1::3])
+    assert torch.equal(subset.present, mixed.present[:, 1::3])
+    assert torch.equal(one[:, :7], two[:, :7])
+    assert error(one[:, 7], two[:, 7]) > DIFFERENT
+
+
+@pytest.mark.parametrize("route", RECURRENT, ids=str)
+def test_what_enters_is_what_left_the_position_before(route: Case) -> None:
+    decoder, frame = small_decoder(route=route()), Frame(tokens())
+    with torch.no_grad():
+        carried = decoder.sweep(frame, frame.positions).carried
+        moved = carried.clone()
+        moved[:, 4] += 1
+        before, after = (decoder.memory(c, frame, frame.positions).value for c in (carried, moved))
+    changed = (before != after).flatten(2).any(-1).any(0)
+    assert changed.nonzero().flatten().tolist() == [5]
+    assert carried.shape[2:] == decoder.route.carries

@@ -1,0 +1,57 @@
+"""Low precision: dtypes come out as they went in, and values stay near the wide ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrt_lab.frame import Frame
+from tests.support.compare import rms_error
+from tests.support.models import T, documents, run, small_decoder, tokens
+from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
+
+
+@pytest.mark.parametrize("dtype, far", [(torch.float32, 1e-5), (torch.bfloat16, 0.2)], ids=str)
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_a_narrow_model(
+    backbone: Case, route: Case, schedule: Case, dtype: torch.dtype, far: float
+) -> None:
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
+    with torch.no_grad():
+        wide = run(schedule(), decoder, frame)
+        narrow = run(schedule(), decoder.to(dtype), frame)
+    for one, other in zip(wide, narrow, strict=True):
+        assert other.hidden.dtype == dtype
+        assert decoder.logits(other.hidden).dtype == dtype
+        assert rms_error(other.hidden.double(), one.hidden) <= far
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
+    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens(), documents(5, 7))
+    wide = run(schedule(), decoder, frame)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = run(schedule(), decoder, frame)
+        loss = sum(decoder.logits(p.hidden).float().square().mean() for p in narrow)
+    for one, other in zip(wide, narrow, strict=True):
+        assert rms_error(other.hidden.float(), one.hidden) <= 0.2
+    loss.backward()
+    for name, target in decoder.named_parameters():
+        if target.grad is not None:
+            assert target.grad.dtype == torch.float32
+            assert torch.isfinite(target.grad).all(), name
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_decoding_under_autocast(backbone: Case, route: Case) -> None:
+    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens())
+    with torch.no_grad():
+        wide, _ = decoder.serial(frame, decoder.cache(2, T))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            narrow, _ = decoder.serial(frame, decoder.cache(2, T))
+    assert rms_error(narrow.float(), wide) <= 0.2

@@ -1,0 +1,95 @@
+"""Decoding with a cache against the exact recurrence over the whole row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from lrt_lab.decoder import Cache, Decoder
+from lrt_lab.frame import Frame
+from lrt_lab.mixers import Attention
+from tests.support.compare import DIFFERENT, SAME, error
+from tests.support.models import B, T, documents, exact, small_decoder, tokens
+from tests.support.registry import BACKBONES, ROUTES, Case
+
+GRADIENTS = {"in place": False, "values": True}
+
+
+def columns(frame: Frame, start: int, stop: int) -> Frame:
+    cut = [None if f is None else f[:, start:stop] for f in vars(frame).values()]
+    return Frame(*cut)
+
+
+def decode(decoder: Decoder, frame: Frame, chunk: int, cache: Cache) -> tuple[Tensor, Cache]:
+    """Decode what the cache lacks of a frame, so many columns at a time."""
+    hidden = []
+    for start in range(cache.length, frame.length, chunk):
+        new, cache = decoder.step(columns(frame, start, start + chunk), cache)
+        hidden.append(new)
+    return torch.cat(hidden, dim=1), cache
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize("chunk", [1, 3, 5, T])
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradients: str) -> None:
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
+    with torch.set_grad_enabled(GRADIENTS[gradients]):
+        # Room for two positions: the buffers have to grow on the way.
+        hidden, cache = decode(decoder, frame, chunk, decoder.cache(B, 2))
+    assert cache.length == T
+    assert error(hidden, exact(decoder, frame)) <= SAME
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradients: str) -> None:
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(3, 4, 5))
+    rows = torch.tensor([1, 0, 1])
+    with torch.set_grad_enabled(GRADIENTS[gradients]):
+        _, before = decode(decoder, frame.head(5), 1, decoder.cache(B, T))
+        chosen = decoder.select(before, rows)
+        # The old cache goes on with other tokens: the chosen rows must not notice.
+        decode(decoder, Frame(tokens(seed=9), frame.document), 1, before)
+        hidden, _ = decode(decoder, frame.select(rows), 1, chosen)
+    assert error(hidden, exact(decoder, frame.select(rows))[:, 5:]) <= SAME
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize("capacity", [T, 4], ids=lambda n: f"capacity {n}")
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_an_earlier_cache_can_be_gone_back_to(
+    backbone: Case, route: Case, capacity: int, gradients: str
+) -> None:
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
+    other = Frame(torch.cat([frame.ids[:, :4], tokens(seed=9)[:, 4:]], dim=1))
+    with torch.set_grad_enabled(GRADIENTS[gradients]):
+        _, early = decode(decoder, frame.head(4), 4, decoder.cache(B, capacity))
+        wrong, _ = decode(decoder, other, 3, early)
+        right, _ = decode(decoder, frame, 3, early)
+    assert error(right, exact(decoder, frame)[:, 4:]) <= SAME
+    assert error(wrong, exact(decoder, other)[:, 4:]) <= SAME
+    assert error(right, wrong) > DIFFERENT
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+def test_windows_forget(backbone: Case, route: Case) -> None:
+    mixer = Attention(heads=2, kv_heads=1, window=2)
+    decoder, frame = small_decoder(backbone(), route(), mixer=mixer), Frame(tokens())
+    with torch.no_grad():
+        hidden, _ = decode(decoder, frame, 1, decoder.cache(B, T))
+    assert error(hidden, exact(decoder, frame)) <= SAME
+
+
+def test_columns_without_documents_continue_the_last_one() -> None:
+    """A prompt of packed documents, then plain generation."""
+    decoder, frame = small_decoder(), Frame(tokens(), documents(3, 9))
+    with torch.no_grad():
+        _, cache = decode(decoder, frame.head(6), 6, decoder.cache(B, T))
+        hidden, _ = decoder.step(Frame(frame.ids[:, 6:]), cache)
+    assert error(hidden, exact(decoder, frame)[:, 6:]) <= SAME

@@ -1,0 +1,76 @@
+"""Small float64 decoders with no zero left in them, and batches for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lrt_lab.decoder import Decoder
+from lrt_lab.frame import Frame
+from lrt_lab.layers import SquaredReLU
+from lrt_lab.mixers import Attention
+from lrt_lab.schedules import Clock, Pass, Schedule
+
+B, T, WIDTH, BLOCKS, VOCAB = 2, 12, 8, 4, 40
+
+
+@torch.no_grad()
+def randomise(module: nn.Module, seed: int = 0) -> None:
+    """Add noise to every parameter: zero output maps, queries and gates would hide every bug."""
+    g = torch.Generator().manual_seed(seed)
+    for target in module.parameters():
+        std = target.shape[-1] ** -0.5 if target.dim() > 1 else 0.3
+        target.add_(torch.randn(target.shape, generator=g, dtype=target.dtype) * std)
+
+
+def small_decoder(backbone: Any = None, route: Any = None, **options: Any) -> Decoder:
+    """A float64 decoder of 4 blocks, width 8, two query heads on one K/V head, all weights random."""
+    defaults = {
+        "width": WIDTH,
+        "blocks": BLOCKS,
+        "vocab": VOCAB,
+        "mixer": Attention(heads=2, kv_heads=1),
+        "ffn": SquaredReLU(2 * WIDTH),
+    }
+    decoder = Decoder(backbone=backbone, route=route, **{**defaults, **options}).double()
+    randomise(decoder)
+    return decoder
+
+
+def tokens(length: int = T, rows: int = B, seed: int = 1) -> Tensor:
+    """Random ids ``(rows, length)``."""
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCAB, (rows, length), generator=g)
+
+
+def documents(*lengths: int, rows: int = B) -> Tensor:
+    """Document numbers ``(rows, sum of lengths)`` of documents packed one after the other."""
+    numbers = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    return numbers.expand(rows, -1)
+
+
+def exact(decoder: Decoder, frame: Frame) -> Tensor:
+    """Normed top states ``(B, T, d)`` of the exact recurrence, without gradients."""
+    with torch.no_grad():
+        return decoder.serial(frame, decoder.cache(len(frame.ids), frame.length))[0]
+
+
+def run(schedule: Schedule, decoder: Decoder, frame: Frame) -> list[Pass]:
+    """All passes of a schedule."""
+    return list(schedule.passes(decoder, frame, Clock()))
+
+
+def merged(passes: list[Pass]) -> Tensor:
+    """Each position as the last pass that evaluated it left it, ``(B, T, d)``."""
+    top = passes[0].hidden.clone()
+    for later in passes[1:]:
+        top[:, list(later.positions)] = later.hidden
+    return top
+
+
+def attentions(decoder: Decoder) -> Iterator[Attention]:
+    """The attention of every block."""
+    return (unit.body for unit in decoder.units if isinstance(unit.body, Attention))

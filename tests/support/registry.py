@@ -1,0 +1,75 @@
+"""The parts as test cases: every class that a package exports, and each of its options once.
+
+A new part joins every battery by being exported; nothing here knows a part by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import lrt_lab.backbones
+import lrt_lab.mixers
+import lrt_lab.routes
+import lrt_lab.schedules
+from lrt_lab.backbones import Backbone
+from lrt_lab.mixers import Mixer
+from lrt_lab.routes import Route
+from lrt_lab.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Case:
+    """One part with its options, built afresh by calling it."""
+
+    name: str
+    part: Callable[..., Any]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, **more: Any) -> Any:
+        return self.part(**{**dict(self.options), **more})
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def exported(package: ModuleType, base: type) -> list[type]:
+    """The classes below ``base`` that a package exports."""
+    parts = [getattr(package, name) for name in package.__all__]
+    return [p for p in parts if inspect.isclass(p) and issubclass(p, base) and p is not base]
+
+
+def alternatives(annotation: Any, default: Any, counts: bool) -> list[Any]:
+    """Other values that an option can take: a flag's other side, literals, with ``counts`` one more."""
+    if annotation is bool:
+        return [not default]
+    if annotation is int and counts:
+        return [default + 1]
+    members = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return [value for value in members if value != default]
+    return [v for m in members if get_origin(m) is Literal for v in get_args(m) if v != default]
+
+
+def cases(package: ModuleType, base: type, counts: bool = False) -> list[Case]:
+    """Every exported part with its defaults, then with one option changed at a time."""
+    found = []
+    for part in exported(package, base):
+        found.append(Case(part.__name__, part))
+        if part.__init__ is base.__init__:
+            continue
+        hints = get_type_hints(part.__init__)
+        for name, option in list(inspect.signature(part.__init__).parameters.items())[1:]:
+            for value in alternatives(hints[name], option.default, counts):
+                found.append(Case(f"{part.__name__}({name}={value})", part, ((name, value),)))
+    return found
+
+
+BACKBONES = cases(lrt_lab.backbones, Backbone)
+ROUTES = cases(lrt_lab.routes, Route)
+RECURRENT = [case for case in ROUTES if case.part.traits.recurrent]
+SCHEDULES = cases(lrt_lab.schedules, Schedule, counts=True)
+MIXERS = cases(lrt_lab.mixers, Mixer)
