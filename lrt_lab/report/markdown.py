@@ -4,21 +4,12 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from lrt_lab.report.numbers import (
-    NONE,
-    count,
-    interval,
-    listing,
-    p,
-    percent,
-    plain,
-    scientific,
-)
-from lrt_lab.report.records import BUDGETS
-from lrt_lab.report.words import headline, verdict
+from lrt_lab.report import effect_tables as tables
+from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
+from lrt_lab.report.words import verdict
 
 Results = Mapping[str, Any]
 
@@ -26,65 +17,73 @@ Results = Mapping[str, Any]
 def render(results: Results) -> str:
     """The whole report."""
     suite = results["suite"]
-    title = suite["title"] or suite["name"]
-    parts = [f"# {title}", *_verdict(results), *_registration(results), *_cells(results)]
+    parts = [f"# {suite['title'] or suite['name']}", "## Verdict", *verdict(results)]
+    parts += [*_planned(results), *_cells(results)]
     if results["square"]:
-        parts += _effects(results)
-        parts += _matched(results)
-        parts += _robustness(results)
-    parts += _figures(results)
-    parts += _provenance(results)
+        parts += tables.squares(results)
+    parts += [
+        *tables.multipliers(results),
+        *tables.families(results),
+        *tables.sensitivity(results),
+        *_figures(results),
+        *_provenance(results),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _verdict(results: Results) -> list[str]:
-    return ["## Verdict", *verdict(results)]
-
-
-def _registration(results: Results) -> list[str]:
+def _planned(results: Results) -> list[str]:
     suite, found = results["suite"], results["registration"]
     lines = []
     if suite["hypothesis"]:
-        lines.append(f"- Hypothesis: {suite['hypothesis']}")
+        lines.append(f"Hypothesis: {suite['hypothesis']}")
     if suite["prediction"]:
-        lines.append(f"- Prediction, written before the runs: {suite['prediction']}")
-    lines.append(
-        f"- Primary contrast: {suite['primary']} on ln loss ({suite['outcome']} evaluation); "
-        f"margin {suite['margin']:g}, level {suite['alpha']:g}."
-    )
-    lines.append(f"- {_seeds(found)}")
+        lines.append(f"Prediction, written before the runs: {suite['prediction']}")
+    if results["square"]:
+        lines.append(
+            f"Primary contrast: {suite['primary']} on ln loss ({suite['outcome']} evaluation); "
+            "margin "
+            f"{suite['margin']:g} in ln loss, level {suite['alpha']:g}."
+        )
+    lines.append(_seeds(results))
     runs = found["runs"]
     lines.append(
-        f"- Runs: {runs['planned']} planned, {runs['finished']} finished, {runs['diverged']} "
-        f"diverged, {runs['missing']} missing."
+        f"Runs: {runs['planned']} planned, {runs['finished']} finished, {runs['diverged']} "
+        "diverged, "
+        f"{runs['missing']} missing."
     )
     if found["suite_hash"]:
         lines.append(
-            f"- Suite file `{found['suite_file']}`, sha256 `{found['suite_hash']}`; "
+            f"Suite file `{found['suite_file']}`, sha256 `{found['suite_hash']}`; "
             f"{_frozen(found['frozen'])}."
         )
-        changed = "**The suite file changed after runs existed**: runs also carry " + listing(
-            [f"`{h}`" for h in found["other_suite_hashes"]]
-        )
-        lines.append(
-            f"- {changed}."
-            if found["changed_after_runs"]
-            else "- The suite file did not change after runs existed: every run carries this hash."
-        )
-    return ["## What was planned", "\n".join(lines), *_missing(results)]
+        lines.append(_changed(found))
+    return ["## Planned and run", "\n".join(f"- {line}" for line in lines), *_missing(found)]
 
 
-def _seeds(found: Mapping[str, Any]) -> str:
-    planned, seeds, complete = found["planned_seeds"], found["seeds"], found["complete_seeds"]
-    text = (
-        f"Seeds: {planned if planned is not None else 'no number of them was'} planned, "
-        f"{len(seeds)} in the plan ({', '.join(map(str, seeds))})"
-    )
-    return (
-        f"{text}, {len(complete)} complete in all four cells."
-        if complete or planned is not None
-        else f"{text}."
-    )
+def _seeds(results: Results) -> str:
+    found = results["registration"]
+    if not results["suite"]["seeded"]:
+        return "Seeds: none, one value a cell."
+    planned = found["planned_seeds"]
+    parts = [f"{planned} planned" if planned is not None else "no number was planned"]
+    parts.append(f"{len(found['seeds'])} here ({', '.join(map(str, found['seeds']))})")
+    if results["suite"]["paired"]:
+        where = "all four cells of the primary contrast" if results["square"] else "all cells"
+        parts.append(f"{len(found['complete_seeds'])} complete in {where}")
+    text = f"Seeds: {', '.join(parts)}."
+    if planned is not None and len(found["seeds"]) != planned:
+        text += " **Planned and run differ.**"
+    return text
+
+
+def _changed(found: Mapping[str, Any]) -> str:
+    if not found["changed_after_runs"]:
+        return (
+            "The suite file did not change after runs existed: every finished run carries "
+            "this hash."
+        )
+    others = listing([f"`{digest}`" for digest in found["other_suite_hashes"]])
+    return f"**The suite file changed after runs existed**: runs also carry {others}."
 
 
 def _frozen(frozen: Mapping[str, Any] | None) -> str:
@@ -95,212 +94,107 @@ def _frozen(frozen: Mapping[str, Any] | None) -> str:
     )
 
 
-def _missing(results: Results) -> list[str]:
-    missing = results["missing"]
-    if not missing:
-        return []
+def _missing(found: Mapping[str, Any]) -> list[str]:
     by_cell: dict[str, list[str]] = {}
-    for item in missing:
+    for item in found["missing"]:
         note = "" if item["status"] == "missing" else f" ({item['status']})"
         by_cell.setdefault(item["cell"], []).append(f"{item['seed']}{note}")
+    if not by_cell:
+        return []
     lines = [f"- {cell}: seed {', '.join(seeds)}" for cell, seeds in by_cell.items()]
-    return ["**This suite is not finished.** Missing:", "\n".join(lines)]
+    return [
+        "**Not finished.** Missing runs, none of which enters any number below:",
+        "\n".join(lines),
+    ]
 
 
 def _cells(results: Results) -> list[str]:
     clocks = {clock["cell"]: clock for clock in results["wall_clock"]["cells"]}
-    rows = []
-    for cell in results["cells"]:
-        loss, bpb = cell["loss"], cell["bpb"]
-        rows.append(
-            [
-                cell["cell"],
-                _mean_sd(loss),
-                _mean_sd(bpb),
-                str(cell["n"]),
-                count(cell["parameters"]),
-                count(cell["tokens"]),
-                scientific(cell["train_flops"]),
-                count(clocks[cell["cell"]]["tokens_per_second"]),
-            ]
-        )
-    head = [
-        "cell",
-        "loss, nats/token: mean (sd)",
-        "bits/byte: mean (sd)",
-        "n",
-        "parameters",
-        "tokens",
-        "train FLOPs",
-        "tokens/s",
+    columns = {
+        "loss, nats/token: mean (sd)": lambda c: _mean_sd(c["loss"]),
+        "bits/byte: mean (sd)": lambda c: _mean_sd(c["bpb"]),
+        "n": lambda c: str(c["n"]),
+        "parameters": lambda c: count(c["parameters"]),
+        "tokens": lambda c: count(c["tokens"]),
+        "train FLOPs": lambda c: scientific(c["train_flops"]),
+        "tokens/s": lambda c: count(clocks[c["cell"]]["tokens_per_second"]),
+        "train seconds": lambda c: plain(clocks[c["cell"]]["train_seconds"], 1),
+    }
+    texts = {name: [column(cell) for cell in results["cells"]] for name, column in columns.items()}
+    shown = {name: column for name, column in texts.items() if any(text != NONE for text in column)}
+    rows = [
+        [cell["cell"], *(column[i] for column in shown.values())]
+        for i, cell in enumerate(results["cells"])
     ]
-    parts = ["## Cells", _table(head, rows)]
+    parts = ["## Cells", tables.grid(["cell", *shown], rows), _notes(results)]
+    diverged = [c for c in results["cells"] if c["divergence"]["runs"]]
+    if diverged:
+        lines = [_divergence(cell) for cell in diverged]
+        parts += ["Diverged runs are results, not failures:", "\n".join(lines)]
+    return parts
+
+
+def _notes(results: Results) -> str:
+    said = []
     if results["evaluation"]:
-        said = [
+        slices = [
             f"{count(e['bytes'])} bytes ({count(e['tokens'])} tokens, sha256 "
             f"`{str(e['sha256'])[:12]}`)"
             for e in results["evaluation"]
         ]
-        parts.append(
-            f"Evaluated on {listing(said)}. The sd is over seeds; tokens/s is measured by the "
-            "clock and differs between executions."
-        )
-    diverged = [c for c in results["cells"] if c["divergence"]["runs"]]
-    if diverged:
-        lines = [
-            f"- {c['cell']}: {c['divergence']['runs']} of {c['divergence']['of']} runs diverged, "
-            f"rate {plain(c['divergence']['rate'], 2)} "
-            f"[{plain(c['divergence']['low'], 2)}, {plain(c['divergence']['high'], 2)}] "
-            "(Clopper-Pearson)"
-            for c in diverged
-        ]
-        parts += ["Diverged runs are results:", "\n".join(lines)]
-    return parts
+        said.append(f"Evaluated on {listing(slices)}, the same for every cell.")
+    said.append("The sd is over seeds.")
+    if any(clock["tokens_per_second"] for clock in results["wall_clock"]["cells"]):
+        said.append("Tokens/s and seconds are a clock's and differ between executions.")
+    return " ".join(said)
+
+
+def _divergence(cell: Mapping[str, Any]) -> str:
+    found = cell["divergence"]
+    return (
+        f"- {cell['cell']}: {found['runs']} of {found['of']} runs diverged, rate "
+        f"{plain(found['rate'], 2)} "
+        f"[{plain(found['low'], 2)}, {plain(found['high'], 2)}] (Clopper-Pearson)"
+    )
 
 
 def _mean_sd(found: Mapping[str, Any]) -> str:
-    return NONE if found["mean"] is None else f"{plain(found['mean'])} ({plain(found['sd'])})"
-
-
-def _effects(results: Results) -> list[str]:
-    return ["## Effects at matched tokens", *_square_tables(results, results["budgets"]["tokens"])]
-
-
-def _square_tables(results: Results, budget: Mapping[str, Any]) -> list[str]:
-    if not budget["n"]:
-        return ["No complete pair block."]
-    level, route = percent(1 - results["suite"]["alpha"]), results["square"]["route"]
-    rows = []
-    for name, gain in budget["gains"].items():
-        log = gain["log"]
-        rows.append(
-            [
-                f"{route} on {name}",
-                interval(log),
-                interval(gain["relative"], True),
-                interval(gain["absolute"]),
-                p(log["p"]),
-                p(gain["p_holm"]),
-                p(log["p_sign_flip"]),
-            ]
-        )
-    effect = budget["interaction"]
-    scales = effect["scales"]
-    rows.append(
-        [
-            "**interaction I**",
-            interval(effect),
-            NONE,
-            interval(scales["absolute"]),
-            p(effect["p"]),
-            NONE,
-            p(effect["p_sign_flip"]),
-        ]
-    )
-    head = [
-        "effect",
-        f"ln loss [{level}]",
-        "relative",
-        "nats/token",
-        "p (t)",
-        "p (Holm)",
-        "p (sign-flip)",
-    ]
-    return [_table(head, rows), *_notes(results, budget)]
-
-
-def _notes(results: Results, budget: Mapping[str, Any]) -> list[str]:
-    effect, square = budget["interaction"], results["square"]
-    lines = [
-        f"- I is the gain on {square['improved']} minus the gain on {square['base']}, in ln loss, "
-        f"paired by seed (n = {budget['n']}). "
-        "Improvements *multiply* when I = 0 and *more than multiply* when I > 0.",
-    ]
-    if effect["sign_flip_floor"] is not None:
-        lines.append(
-            f"- The sign-flip test cannot go below p = {effect['sign_flip_floor']:g} with "
-            f"{budget['n']} seeds."
-        )
-    lines.append(f"- {_ratio(results, budget)}")
-    return ["\n".join(lines)]
-
-
-def _ratio(results: Results, budget: Mapping[str, Any]) -> str:
-    ratio, square = budget["ratio"], results["square"]
-    name = f"Ratio of the relative gains, {square['improved']} over {square['base']}"
-    if ratio["kind"] == "bounded" and ratio["low"] is not None:
-        return f"{name}: {interval(ratio)} (Fieller, bounded)."
-    gain = budget["gains"][square["base"]]["relative"]
+    if found["mean"] is None:
+        return NONE
     return (
-        f"{name}: undefined, because the gain on {square['base']} is not distinguishable from "
-        f"0 ({interval(gain, True)}; Fieller's set is {ratio['kind']}). Read I instead."
+        f"{plain(found['mean'])} ({plain(found['sd'])})"
+        if found["sd"] is not None
+        else plain(found["mean"])
     )
-
-
-def _matched(results: Results) -> list[str]:
-    parts = []
-    for match, budget in results["budgets"].items():
-        if match != "tokens":
-            cells = ", ".join(f"`{cell}`" for cell in budget["cells"])
-            parts += [
-                f"## Effects at {BUDGETS[match]}",
-                headline(results, budget),
-                f"Cells: {cells}.",
-                *_square_tables(results, budget),
-            ]
-    return parts
-
-
-def _robustness(results: Results) -> list[str]:
-    lines = []
-    for match, budget in results["budgets"].items():
-        found = budget["sensitivity"]
-        if found:
-            lines.append(
-                f"- {BUDGETS[match]}, diverged runs scored at their last finite loss (n = "
-                f"{found['n']}): I = {interval(found['interaction'])}."
-            )
-    return ["## Sensitivity", "\n".join(lines)] if lines else []
 
 
 def _figures(results: Results) -> list[str]:
     figures = results.get("figures", [])
-    return (
-        [
-            "## Figures",
-            *(
-                f"![{figure['alt']}](figures/{figure['name']}.svg)\n\n*{figure['caption']}*"
-                for figure in figures
-            ),
-        ]
-        if figures
-        else []
-    )
+    if not figures:
+        return []
+    drawn = [f"![{f['alt']}](figures/{f['name']}.svg)\n\n*{f['caption']}*" for f in figures]
+    return ["## Figures", *drawn]
 
 
 def _provenance(results: Results) -> list[str]:
     found = results["registration"]
-    if not found["commits"]:
-        return []
+    parts = ["## Provenance"]
+    if len(found["commits"]) > 1:
+        parts.append(
+            "**Mixed code versions**: these runs come from more than one state of the code."
+        )
     lines = [
         f"- commit `{c['commit']}`{' with uncommitted changes' if c['dirty'] else ''}: "
         f"{c['runs']} runs"
         for c in found["commits"]
     ]
-    parts = ["## Provenance"]
-    if len(found["commits"]) > 1:
-        parts.append("**Mixed code versions**: the runs come from more than one state of the code.")
-    parts.append("\n".join(lines))
-    parts.append(
-        "\n".join(
-            f"- {', '.join(f'{k} {x}' for k, x in v['versions'].items())}: {v['runs']} runs"
-            for v in found["versions"]
-        )
-    )
-    parts.append("Every number of this report is in `results.json`.")
-    return parts
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(['---'] + ['---:'] * (len(head) - 1))}|"]
-    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
+    for item in found["versions"]:
+        names = ", ".join(f"{name} {version}" for name, version in item["versions"].items())
+        lines.append(f"- {names}: {item['runs']} runs")
+    for machine in found["machines"]:
+        lines.append(f"- machine: {', '.join(f'{key} {value}' for key, value in machine.items())}")
+    for data in found["data"]:
+        lines.append(f"- data: {', '.join(f'{key} `{value}`' for key, value in data.items())}")
+    if lines:
+        parts.append("\n".join(lines))
+    return [*parts, "Every number of this report is in `results.json` beside it."]

@@ -44,10 +44,10 @@ def interval(found: Mapping[str, Any], percent: bool = False) -> str:
 
 
 def p(value: float | None) -> str:
-    """A p-value: three decimals, or an upper bound."""
+    """A p-value: four decimals below .1, three above, or an upper bound."""
     if value is None:
         return NONE
-    return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.01 else f"{value:.3f}"
+    return "< 0.0001" if value < 1e-4 else f"{value:.4f}" if value < 0.1 else f"{value:.3f}"
 
 
 def count(value: float | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -77,6 +77,11 @@ class Design:
     contrasts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     floors: tuple[float, ...] = ()
     twins: tuple[Twin, ...] = ()
+    square_axes: tuple[str, str] = ("backbone", "route")
+    baseline: str | None = None
+    ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    straight: Literal["log", "linear"] = "log"
+    seeded: bool = True
     outcome: str = "exact"
     paired: bool = True
     title: str = ""

@@ -10,8 +10,9 @@ from typing import Any
 from lrt_lab.report import figures
 from lrt_lab.report.curves import curves
 from lrt_lab.report.markdown import render
-from lrt_lab.report.results import clean, summarise
+from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import design_of, read_runs, scale_folder
+from lrt_lab.report.values import clean
 from lrt_lab.store import write_text
 
 

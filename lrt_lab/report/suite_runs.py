@@ -74,6 +74,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         if isinstance(floor, list)
         else (float(floor),),
         twins=tuple(twins.values()),
+        square_axes=tuple(list(statistics.get("axes") or {})[:2]),
         outcome=statistics.get("outcome", "exact"),
         title=plan.get("title", ""),
         hypothesis=plan.get("hypothesis", ""),

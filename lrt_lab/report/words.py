@@ -1,4 +1,4 @@
-"""The verdict in sentences. Every word is chosen by the numbers in `results`; none is typed for a
+"""The verdict in sentences. Every word is chosen by the numbers in `results`, none typed for a
 particular run.
 """
 
@@ -11,117 +11,143 @@ from typing import Any
 from lrt_lab.analysis.verdict import FEWEST_SEEDS
 from lrt_lab.report.numbers import interval, listing, percent, signed
 
+Results = Mapping[str, Any]
 Budget = Mapping[str, Any]
+FLOPS = "At matched training FLOPs"
 
 
-def hypothesis(results: Mapping[str, Any]) -> str:
+def hypothesis(results: Results) -> str:
     """`H1` for a suite called h1, else the words "the hypothesis"."""
     name = results["suite"]["name"]
     return name.upper() if re.fullmatch(r"[hH]\d+", name) else "the hypothesis"
 
 
-def verdict(results: Mapping[str, Any]) -> list[str]:
-    """The report's opening, one sentence or short paragraph each. The first one always carries what
-    limits the rest.
+def verdict(results: Results) -> list[str]:
+    """The report's opening, one paragraph each; the first sentence carries what limits all
+    others.
     """
-    budgets = results["budgets"]
-    if "tokens" not in budgets:
-        return ["No 2x2 is declared: this report compares cells and gives no verdict."]
-    main, flops = budgets["tokens"], budgets.get("train_flops")
-    sentences = []
-    if flops is not None and flops["n"]:
-        sentences += _flops_first(results, flops)
-    sentences.append(headline(results, main))
-    sentences.append(gate(results, main))
-    if flops is not None:
-        sentences.append(f"At matched training FLOPs: {_lower(headline(results, flops))}")
-        if flops["n"] and not _flops_first(results, flops):
-            sentences.append(gate(results, flops, "At matched training FLOPs the gate reads: "))
-    else:
-        sentences.append(
-            "No cell was trained at matched training FLOPs, so none of this is a statement at "
-            "equal compute."
+    if not results["square"]:
+        return [
+            "No 2x2 is declared: this report compares cells and gives no verdict on an interaction."
+        ]
+    main, flops = results["budgets"]["tokens"], results["budgets"]["train_flops"]
+    first = _flops_first(results, flops) if "unavailable" not in flops and flops["n"] else None
+    parts = [first] if first else []
+    parts += [headline(results, main), gate(results, main)]
+    if "unavailable" in flops:
+        parts.append(
+            f"Nothing here is a statement at equal training FLOPs: {flops['unavailable']}."
         )
-    return sentences
+        return parts
+    parts.append(f"{FLOPS}: {_lower(headline(results, flops))}")
+    if not first and flops["n"]:
+        parts.append(f"{FLOPS}: {_lower(gate(results, flops))}")
+    return parts
 
 
-def _flops_first(results: Mapping[str, Any], flops: Budget) -> list[str]:
-    weak = {name: gain for name, gain in flops["gains"].items() if not gain["shown"]}
+def _flops_first(results: Results, flops: Budget) -> str | None:
+    weak = {name: gain["log"] for name, gain in flops["gains"].items() if not gain["shown"]}
     if not weak:
-        return []
-    parts = []
-    for name, gain in weak.items():
-        log = gain["log"]
-        if log["high"] is not None and log["high"] < 0:
-            state = "negative"
-        elif log["point"] is not None and log["point"] <= 0:
-            state = "not positive"
-        else:
-            state = "not shown to be positive"
-        parts.append(f"{state} on {name} ({interval(log)} in ln loss)")
-    route = results["square"]["route"]
-    return [f"At matched training FLOPs the gain of {route} is {listing(parts)}."]
+        return None
+    parts = [f"{_state(log)} on {name} ({interval(log)} in ln loss)" for name, log in weak.items()]
+    return f"{FLOPS} the gain of {results['square']['route']} is {listing(parts)}."
 
 
-def headline(results: Mapping[str, Any], budget: Budget) -> str:
-    """One sentence: the reading of one budget's square."""
-    square, suite = results["square"], results["suite"]
-    base, improved, route = square["base"], square["improved"], square["route"]
-    h, level, margin = hypothesis(results), percent(1 - suite["alpha"]), suite["margin"]
-    effect = budget["interaction"]
-    number = f"I = {interval(effect)} in ln loss, {level} interval, n = {budget['n']}"
+def _state(log: Mapping[str, Any]) -> str:
+    if log["high"] is not None and log["high"] < 0:
+        return "negative"
+    return "not positive" if log["point"] <= 0 else "not shown to be positive"
+
+
+def headline(results: Results, budget: Budget) -> str:
+    """One sentence, or two: the reading of one budget's square."""
     if budget["reading"] == "withheld":
-        reason = (
-            "none is complete"
-            if not budget["n"]
-            else "one block has no interval"
-            if budget["n"] == 1
-            else "no interval can be computed"
-        )
-        point = (
-            "" if effect["point"] is None else f" So far I = {signed(effect['point'])} in ln loss."
-        )
-        return (
-            f"Verdict withheld: of {len(results['registration']['seeds'])} planned pair blocks "
-            f"{budget['n']} complete; {reason}.{point}"
-        )
-    words = {
-        "qualitative": f"qualitative interaction, {h} not shown: {_which(results, budget)}, and "
-        f"the interaction is above 0 ({number}).",
-        "substitution": "substitution or ceiling: cannot tell at this scale. "
-        f"{_alone(results, budget)} ({number}).",
-        "negligible": f"real but negligible: the relative gain of {route} is larger on {improved} "
-        f"than on {base}, by less than the margin of {margin:g} ({number}).",
-        "supported": f"{h} supported{_scales(effect)}: {route} gains on both backbones and the "
-        f"two improvements more than multiply ({number}).",
-        "reversed": f"{h} refuted (reversed): the relative gain of {route} is smaller on "
-        f"{improved} than on {base}; together they give less than the product ({number}).",
-        "equivalent": f"{h} refuted (equivalent): the two effects multiply, the interaction is 0 "
-        f"within the margin of {margin:g} ({number}).",
-        "inconclusive": "inconclusive: the data neither show an interaction nor exclude one of "
-        f"the margin's size, {margin:g} ({number}).{_more(budget)}",
-    }
-    text = words[budget["reading"]]
+        return _withheld(results, budget)
+    text = _reading(results, budget)
     if budget["pilot"]:
-        return (
-            f"Pilot, no verdict: {budget['n']} pair blocks, fewer than {FEWEST_SEEDS}. The "
-            f"intervals so far would read: {text}"
-        )
+        few = f"{budget['n']} {_blocks(results)}, fewer than {FEWEST_SEEDS}"
+        return f"Pilot, no verdict: {few}. The intervals so far would read: {text}"
     return text[0].upper() + text[1:]
 
 
-def gate(results: Mapping[str, Any], budget: Budget, prefix: str = "") -> str:
+def _reading(results: Results, budget: Budget) -> str:
+    square, suite, effect = results["square"], results["suite"], budget["interaction"]
+    base, improved, route = square["base"], square["improved"], square["route"]
+    h, margin, level = hypothesis(results), f"{suite['margin']:g}", percent(1 - suite["alpha"])
+    number = f"I = {interval(effect)} in ln loss, {level} interval, n = {budget['n']}"
+    gain = f"the relative gain of {route}"
+    scale = "; the sign of I is scale-dependent" if effect["scale_dependent"] else ""
+    match budget["reading"]:
+        case "qualitative":
+            which = _which(results, budget)
+            text = f"qualitative interaction, {h} not shown: {which}, and I is above 0 ({number})."
+        case "substitution":
+            which = _alone(results, budget)
+            text = f"substitution or ceiling: cannot tell at this scale. {which} ({number})."
+        case "negligible":
+            text = (
+                f"real but negligible: {gain} is larger on {improved} than on {base}, but by less "
+                f"than the margin of {margin} ({number})."
+            )
+        case "supported":
+            text = (
+                f"{h} supported{_scales(effect)}: {route} gains on both backbones, and the two "
+                f"improvements more than multiply ({number})."
+            )
+        case "reversed":
+            text = (
+                f"{h} refuted (reversed): {gain} is smaller on {improved} than on {base}; the two "
+                f"give less together than their product ({number}{scale})."
+            )
+        case "equivalent":
+            what = (
+                "improvements" if all(g["shown"] for g in budget["gains"].values()) else "effects"
+            )
+            text = (
+                f"{h} refuted (equivalent): the two {what} multiply, I is 0 within the margin of "
+                f"{margin} ({number}{scale})."
+            )
+        case _:
+            text = (
+                f"inconclusive: the runs neither show an interaction nor exclude one of the "
+                f"margin's size, {margin} ({number}{scale}).{_more(budget)}"
+            )
+    return text
+
+
+def _withheld(results: Results, budget: Budget) -> str:
+    effect, n, found = budget["interaction"], budget["n"], results["registration"]
+    if not results["suite"]["seeded"]:
+        said = "Verdict withheld: without seeds there is no interval, only point estimates."
+    elif not n:
+        of = f" of {len(found['seeds'])}" if found["seeds"] else ""
+        said = f"Verdict withheld: none{of} of the planned {_blocks(results)} is complete."
+        said = said.replace(f"none{of} of the", f"0{of}") if of else said
+    else:
+        said = f"Verdict withheld: {n} complete pair block gives no interval."
+    if effect["point"] is not None:
+        said += f" So far I = {signed(effect['point'], 5)} in ln loss."
+    if effect["scale_dependent"]:
+        said += " Even its sign is scale-dependent."
+    return said
+
+
+def _blocks(results: Results) -> str:
+    return "pair blocks" if results["suite"]["paired"] else "runs in the smallest cell"
+
+
+def gate(results: Results, budget: Budget) -> str:
     """Whether both gains are shown, each with its interval."""
     route, parts = results["square"]["route"], []
     for name, gain in budget["gains"].items():
         if gain["log"]["low"] is None:
-            return f"{prefix}The gains of {route} have no interval yet."
+            return f"The gains of {route} have no interval yet."
         state = "shown" if gain["shown"] else "negative" if gain["log"]["high"] < 0 else "not shown"
-        parts.append(f"on {name} {state} ({interval(gain['relative'], percent=True)})")
-    return f"{prefix}Gain of {route}, relative: {listing(parts)}."
+        parts.append(f"{state} on {name} ({interval(gain['relative'], True)})")
+    return f"The gain of {route}, relative, is {listing(parts)}."
 
 
-def _which(results: Mapping[str, Any], budget: Budget) -> str:
+def _which(results: Results, budget: Budget) -> str:
     route = results["square"]["route"]
     shown = [name for name, gain in budget["gains"].items() if gain["shown"]]
     harmful = [name for name, gain in budget["gains"].items() if gain["log"]["high"] < 0]
@@ -136,26 +162,18 @@ def _which(results: Mapping[str, Any], budget: Budget) -> str:
     return f"no gain of {route} is shown on either backbone"
 
 
-def _alone(results: Mapping[str, Any], budget: Budget) -> str:
-    square = results["square"]
-    reaches = budget["reaches_alone"]
-    names = [
-        name
-        for name, alone in (
-            (square["improved"], reaches["improvement"]),
-            (square["route"], reaches["route"]),
-        )
-        if alone
-    ]
-    return (
-        f"{listing(names)} alone {'reaches' if len(names) == 1 else 'each reach'} what both "
-        f"together reach, within the margin of {results['suite']['margin']:g}"
-    )
+def _alone(results: Results, budget: Budget) -> str:
+    square, reaches = results["square"], budget["reaches_alone"]
+    named = {square["improved"]: reaches["improvement"], square["route"]: reaches["route"]}
+    names = [name for name, alone in named.items() if alone]
+    verb = "alone reaches" if len(names) == 1 else "each alone reach"
+    margin = results["suite"]["margin"]
+    return f"{listing(names)} {verb} what both together reach, within the margin of {margin:g}"
 
 
 def _scales(effect: Mapping[str, Any]) -> str:
     if effect["scale_dependent"]:
-        return " on the primary scale (scale-dependent)"
+        return " on the primary scale only (scale-dependent)"
     return ", all scales" if effect["all_scales"] else " on the primary scale"
 
 
@@ -163,7 +181,7 @@ def _more(budget: Budget) -> str:
     more = budget["further_seeds"]
     if not more:
         return ""
-    return f" About {more} further seeds would detect an interaction of that size with 80% chance."
+    return f" About {more} further seeds would show an interaction of that size with 80% chance."
 
 
 def _lower(text: str) -> str:

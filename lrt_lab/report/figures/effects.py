@@ -14,7 +14,7 @@ from lrt_lab.report.records import BUDGETS
 
 
 def _budgets(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {match: budget for match, budget in results["budgets"].items() if budget["n"]}
+    return {match: b for match, b in results["budgets"].items() if b.get("n")}
 
 
 def gains(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:

@@ -1,0 +1,224 @@
+"""The square at each matched budget: as run, with twins, or with the baseline read off between its
+completed budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lrt_lab.analysis.power import detectable, seeds_needed
+from lrt_lab.analysis.signflip import floor as sign_flip_floor
+from lrt_lab.analysis.spread import correlation, sd
+from lrt_lab.analysis.square import Square, signs_disagree
+from lrt_lab.analysis.study import GAINS, Study, analyse
+from lrt_lab.analysis.table import Table
+from lrt_lab.report import multipliers
+from lrt_lab.report.records import BUDGETS, Design, Record, table
+from lrt_lab.report.values import interval, test
+
+# twins may differ by this much in the cost that they match
+TOLERANCE = 0.01
+
+
+def budgets(losses: Table, design: Design, records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """One entry per budget: the analysed square, or `unavailable` with the reason."""
+    found = {}
+    for match in BUDGETS:
+        square, extended, why = matched(losses, design, records, match)
+        if square is None:
+            found[match] = {"unavailable": why}
+            continue
+        summary = _summary(extended, square, design, records, match)
+        read_off = extended is not losses
+        summary["interpolated"] = read_off
+        summary["mismatch"] = None if read_off else _mismatch(square, records, match)
+        summary["tolerance"] = TOLERANCE
+        summary["sensitivity"] = None if read_off else _sensitivity(records, design, square)
+        found[match] = summary
+    return found
+
+
+def matched(
+    losses: Table, design: Design, records: Sequence[Record], match: str
+) -> tuple[Square | None, Table, str]:
+    """The square whose cells share one budget, the table that holds its losses, or why there is
+    none.
+    """
+    square = design.square
+    if square is None:
+        return None, losses, "no 2x2 is declared"
+    if match == "tokens":
+        return square, losses, ""
+    substitutes = design.substitutes(match)
+    if substitutes:
+        return square.with_cells(substitutes), losses, ""
+    if match == "parameters":
+        return None, losses, "no cell was trained with matched parameters"
+    if not design.paired:
+        return None, losses, "unpaired runs have no twins with this budget"
+    extended, stand_ins = losses, {}
+    p0, p1, a0, a1 = square.cells
+    for base, routed in ((p0, p1), (a0, a1)):
+        row, why = multipliers.at_cost(losses, design, records, base, routed, match)
+        if row is None:
+            return None, losses, why
+        name = f"{base}@{match}"
+        stand_ins[base] = name
+        extended = replace(
+            extended,
+            cells=(*extended.cells, name),
+            loss=np.concatenate([extended.loss, row[None, :]], axis=-2),
+        )
+    return square.with_cells(stand_ins), extended, ""
+
+
+def _mismatch(square: Square, records: Sequence[Record], match: str) -> float | None:
+    """The largest relative difference of the matched cost within a backbone."""
+    costs = [multipliers.cost_of(records, cell, match) for cell in square.cells]
+    if not np.isfinite(costs).all():
+        return None
+    return max(abs(costs[i + 1] / costs[i] - 1) for i in (0, 2))
+
+
+def _summary(
+    losses: Table, square: Square, design: Design, records: Sequence[Record], match: str
+) -> dict[str, Any]:
+    level, inner = 1 - design.alpha, 1 - 2 * design.alpha
+    part = losses.select(square.cells).blocks()
+    lowest = np.nanmin(part.loss) if part.loss.size and np.isfinite(part.loss).any() else np.inf
+    floors = [floor for floor in design.floors if floor < lowest]
+    study = analyse(losses, square, design.margin, design.alpha, floors)
+    main = study.log["interaction"]
+    names = {"gain_base": square.base, "gain_improved": square.improved}
+    spread = sd(study.per_seed["interaction"]) if study.per_seed else (np.nan,) * 3
+    return {
+        "cells": list(square.cells),
+        "seeds": list(study.seeds) if design.seeded and design.paired else [],
+        "n": main.n,
+        "gains": {
+            names[gain]: {
+                "log": _tested(study, gain, level),
+                "relative": interval(study.relative[gain], level),
+                "absolute": interval(study.absolute[gain], level),
+                "excess": {
+                    f"{floor:g}": interval(found[gain], level)
+                    for floor, found in study.excess.items()
+                },
+                "shown": bool(getattr(study.verdict, gain)),
+                "p_holm": getattr(study.verdict, gain.replace("gain", "holm")),
+            }
+            for gain in GAINS
+        },
+        "improvement": {
+            "without": _tested(study, "improvement", level),
+            "with": _tested(study, "improvement_routed", level),
+        },
+        "together": _tested(study, "together", level),
+        "interaction": {
+            **_tested(study, "interaction", level),
+            "inner": interval(main, inner),
+            "inner_level": inner,
+            "sd": spread[0],
+            "sd_low": spread[1],
+            "sd_high": spread[2],
+            **_scales(study, losses, design, records, match, level),
+            "blocked": test(study.blocked["interaction"], level) if study.blocked else None,
+            "equal_variances_p": study.equal_variances,
+            "sign_flip_floor": sign_flip_floor(main.n) if study.per_seed and main.n else None,
+        },
+        "ratio": {
+            "point": study.ratio.point,
+            "low": study.ratio.low,
+            "high": study.ratio.high,
+            "kind": str(study.ratio.kind),
+        },
+        "correlation": dict(
+            zip(("mean", "low", "high"), correlation(np.log(part.loss), level), strict=True)
+        )
+        if design.paired
+        else None,
+        "reading": str(study.verdict.reading) if np.isfinite(main.se) else "withheld",
+        "reaches_alone": {
+            "improvement": bool(study.verdict.backbone_alone),
+            "route": bool(study.verdict.route_alone),
+        },
+        "pilot": bool(study.verdict.pilot),
+        "detectable": detectable(float(spread[0]), main.n, alpha=design.alpha),
+        "further_seeds": _further(spread[0], main.n, design),
+        "floors_refused": [floor for floor in design.floors if floor >= lowest],
+    }
+
+
+def _scales(
+    study: Study,
+    losses: Table,
+    design: Design,
+    records: Sequence[Record],
+    match: str,
+    level: float,
+) -> dict[str, Any]:
+    """The interaction on every scale that can be computed, and whether its sign depends on the
+    scale.
+    """
+    scales = {"ln loss": study.log["interaction"], "absolute": study.absolute["interaction"]}
+    for floor, found in study.excess.items():
+        scales[f"log excess over E = {floor:g}"] = found["interaction"]
+    kinds = 2 + bool(study.excess)
+    printed = {}
+    if match == "tokens":
+        # a multiplier compares costs itself, so it belongs to the runs as they are
+        _, compute = multipliers.of_square(losses, design, records, "train_flops")
+        if compute is not None and compute["enough_budgets"]:
+            scales["ln compute multiplier"] = compute["estimate"]
+            kinds += 1
+        elif compute is not None:
+            printed["ln compute multiplier (two budgets)"] = interval(compute["estimate"], level)
+    finite = [e for e in scales.values() if np.isfinite(e.point)]
+    return {
+        "scales": {**{name: interval(e, level) for name, e in scales.items()}, **printed},
+        "scale_dependent": signs_disagree(finite, level),
+        "all_scales": kinds == 4 and all(bool(e.interval(level)[0] > 0) for e in finite),
+    }
+
+
+def _tested(study: Study, name: str, level: float) -> dict[str, Any]:
+    return test(
+        study.log[name],
+        level,
+        p_sign_flip=study.sign_flip.get(name),
+        per_seed=study.per_seed.get(name),
+    )
+
+
+def _further(deviation: Any, n: int, design: Design) -> int | None:
+    if not np.isfinite(deviation) or deviation <= 0:
+        return None
+    needed = seeds_needed(design.margin, float(deviation), alpha=design.alpha)
+    return None if needed is None else max(0, needed - n)
+
+
+def _sensitivity(
+    records: Sequence[Record], design: Design, square: Square
+) -> dict[str, Any] | None:
+    """The same square with diverged runs scored at their last finite loss."""
+    lost = [r for r in records if r.status == "diverged" and r.cell in square.cells]
+    if not lost:
+        return None
+    level = 1 - design.alpha
+    study = analyse(table(records, design, failed="last"), square, design.margin, design.alpha)
+    return {
+        "n": study.log["interaction"].n,
+        "unscored": sum(not np.isfinite(r.last_finite_loss) for r in lost),
+        "interaction": interval(study.log["interaction"], level),
+        "gains": {
+            square.base: interval(study.log["gain_base"], level),
+            square.improved: interval(study.log["gain_improved"], level),
+        },
+        "reading": str(study.verdict.reading)
+        if np.isfinite(study.log["interaction"].se)
+        else "withheld",
+    }
