@@ -169,7 +169,7 @@ class LineView:
 
     def started(self, entry: dict[str, Any], slot: int, resumed: bool) -> None:
         self._board.start(entry, slot)
-        self._say(f"{'resume' if resumed else 'start'}  {self._board.active[slot].label}")
+        self._say(f"{'resume' if resumed else 'start':6} {self._board.active[slot].label}")
 
     def progress(self, slot: int, state: dict[str, Any]) -> None:
         self._board.active[slot].update(state, time.monotonic())

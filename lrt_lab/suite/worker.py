@@ -143,11 +143,10 @@ def train(backend: Any, request: dict[str, Any], channel: Channel) -> None:
 
 def _check_identity(backend: Any, request: dict[str, Any]) -> None:
     """The plan named the folder by a hash; what is about to run must have that hash."""
-    now = backend.resolve(request["config"])["hash"]
-    if now != request["hash"]:
+    if backend.resolve(request["config"])["hash"] != request["hash"]:
         raise UserError(
-            f"config {request['hash'][:10]} was planned but is {now[:10]} now: "
-            "something it depends on changed; start the suite again."
+            "the config is no longer the one that was planned: a file or the code that it depends "
+            "on has changed since the suite was started; start it again."
         )
 
 
@@ -216,6 +215,8 @@ def main() -> None:
     options = parser.parse_args()
     die_with(options.parent)
     channel = Channel()
+    # So that a killed run's log holds what it said.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         backend = importlib.import_module(options.backend)
     except BaseException as error:

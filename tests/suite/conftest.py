@@ -92,7 +92,10 @@ class Lab:
     def start(self, jobs: int = 2) -> subprocess.Popen[str]:
         """The suite in a process of its own, which a test can kill."""
         code = (
-            "import sys; from lrt_lab.suite.commands import execute; "
+            "import sys, types; "
+            "sys.modules['lrt_lab.report.suite_report'] = "
+            "types.SimpleNamespace(write=lambda plan, runs, out: out); "
+            "from lrt_lab.suite.commands import execute; "
             f"sys.exit(execute({str(self.suite)!r}, 'quick', {jobs}, runs='runs', "
             f"reports='reports', backend={BACKEND!r}))"
         )

@@ -1,0 +1,180 @@
+"""The commands: torch-free, `--dry-run`, `status` and `report` on a half-finished suite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrt_lab.errors import UserError
+from lrt_lab.store import RunFolder, read_json, write_json
+from lrt_lab.suite.commands import report, status
+from lrt_lab.suite.reports import set_aside
+from lrt_lab.suite.workers import default_jobs, visible_gpus
+
+from .conftest import Lab, replace_report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_parent_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, pkgutil, importlib, lrt_lab.store, lrt_lab.suite\n"
+        "for part in pkgutil.iter_modules(lrt_lab.suite.__path__):\n"
+        "    importlib.import_module(f'lrt_lab.suite.{part.name}')\n"
+        "import lrt_lab.training.config\n"
+        "heavy = {'torch', 'lightning', 'litdata', 'numpy', 'scipy', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout == "[]\n", found.stderr
+
+
+def test_status_and_a_finished_run_import_nothing_heavy(
+    lab: Lab, written_reports: list[tuple[Path, Path]]
+) -> None:
+    assert lab.run() == 0
+    code = (
+        "import sys; from lrt_lab.suite.commands import status\n"
+        f"status({str(lab.suite)!r}, runs={str(lab.home / 'runs')!r})\n"
+        "assert not {'torch', 'lightning', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_a_dry_run_prices_every_cell_and_writes_nothing(
+    lab: Lab, capsys: pytest.CaptureFixture[str], scale: str
+) -> None:
+    before = sorted(lab.home.rglob("*"))
+    assert lab.run(scale=scale, dry_run=True) == 0
+    calls = lab.home / "calls"
+    assert sorted(path for path in lab.home.rglob("*") if path != calls) == before
+    # Other seeds cost the same.
+    assert len(calls.read_text().splitlines()) == 6
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    if scale == "quick":
+        assert ["PreNorm+LRT", "1.23", "k", "5", "50", "1.05", "k", "0.0", "s"] in rows
+        assert ["PreNorm+none@flops", "1.23", "k", "10", "100", "1.00", "k", "0.0", "s"] in rows
+        assert ["all,", "2", "seeds", "80", "800", "11.7", "k", "0.0", "s"] in rows
+    else:
+        # 210 GFLOP at half of the 1 MFLOP/s that the backend measures.
+        assert rows[5][:1] + rows[5][-2:] == ["PreNorm+LRT", "4.9", "days"]
+
+
+def test_a_dry_run_says_where_its_times_come_from(
+    lab: Lab, written_reports: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.run(dry_run=True)
+    assert "time: from 0.001 GFLOP/s just measured here" in capsys.readouterr().out
+    assert lab.run(only=["PreNorm+none"]) == 0
+    capsys.readouterr()
+    lab.run(dry_run=True)
+    out = capsys.readouterr().out
+    assert "time: from finished runs of this scale, evaluation included" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["PreNorm+none", "1.23", "k", "5", "50", "500", "1.2", "s"] in rows
+    # 2.1 times the FLOPs.
+    assert ["PreNorm+LRT", "1.23", "k", "5", "50", "1.05", "k", "2.6", "s"] in rows
+
+
+def test_status_tells_every_state(
+    lab: Lab, written_reports: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.mood("raise")
+    assert lab.run(only=["PreNorm+none", "PreNorm+LRT"]) == 1
+    entry = next(
+        one
+        for one in read_json(lab.runs / "plan.json")["cells"]
+        if (one["cell"], one["seed"]) == ("AttentionResiduals+none", 1)
+    )
+    folder = RunFolder(lab.runs / entry["folder"])
+    folder.checkpoint.parent.mkdir(parents=True)
+    folder.checkpoint.touch()
+    (folder.path / "metrics.jsonl").write_text('{"step": 3}\n')
+    capsys.readouterr()
+    assert status(str(lab.suite), runs=str(lab.home / "runs")) == 0
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["PreNorm+none", "done", "2.0100", "done", "2.0200"] in rows
+    assert ["PreNorm+LRT", "failed", "failed"] in rows
+    assert ["AttentionResiduals+none", "resumable", "3/5", "pending"] in rows
+    assert "failed: PreNorm+LRT seed 1: RuntimeError: the device fell over" in out
+    assert "2 of 12 runs done" in out
+    assert "overhead: " in out
+
+
+def test_report_works_on_a_half_finished_suite(
+    lab: Lab, written_reports: list[tuple[Path, Path]]
+) -> None:
+    assert lab.run(only=["PreNorm+none"]) == 0
+    assert written_reports == []
+    where = {"runs": str(lab.home / "runs"), "reports": str(lab.home / "reports")}
+    assert report(str(lab.suite), **where) == 0
+    assert written_reports == [(lab.runs, lab.home / "reports" / "toy" / "quick")]
+
+
+def test_a_report_of_a_changed_suite_says_so(
+    lab: Lab, written_reports: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.run() == 0
+    lab.save(title="Another")
+    assert report(str(lab.suite), runs=str(lab.home / "runs")) == 0
+    assert "has changed since these runs were planned" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [status, report])
+def test_nothing_was_run_yet(lab: Lab, command: Any) -> None:
+    with pytest.raises(UserError, match="No runs of toy at scale quick.*start them with"):
+        command(str(lab.suite), runs=str(lab.home / "runs"))
+
+
+def results(folder: Path, suite_hash: str, missing: list[Any]) -> None:
+    write_json(
+        folder / "results.json", {"registration": {"suite_hash": suite_hash}, "missing": missing}
+    )
+
+
+def test_a_complete_report_of_another_suite_file_moves_aside(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = lab.home / "reports" / "toy" / "quick"
+    results(target, "a" * 64, [])
+
+    def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
+        results(out_dir, plan["suite_hash"], [])
+        return out_dir / "report.md"
+
+    replace_report(monkeypatch, write)
+    assert lab.run() == 0
+    lab.save(title="Another")
+    assert lab.run() == 0
+    names = sorted(path.name for path in target.parent.iterdir())
+    assert len(names) == 3
+    assert f"quick-{'a' * 10}" in names
+    # The same suite file writes over its own report.
+    assert lab.run() == 0
+    assert sorted(path.name for path in target.parent.iterdir()) == names
+
+
+def test_set_aside_keeps_what_it_must(tmp_path: Path) -> None:
+    target = tmp_path / "quick"
+    assert set_aside(target, "b" * 64) is None
+    results(target, "a" * 64, [{"cell": "x", "seed": 1}])
+    assert set_aside(target, "b" * 64) is None
+    results(target, "a" * 64, [])
+    assert set_aside(target, "a" * 64) is None
+    assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa"
+    results(target, "a" * 64, [])
+    assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa-2"
+
+
+def test_jobs_default_to_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, gpus, jobs in (("", [], 1), ("-1", [], 1), ("2,5", ["2", "5"], 2)):
+        visible_gpus.cache_clear()
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert (visible_gpus(), default_jobs()) == (gpus, jobs)
+    visible_gpus.cache_clear()
