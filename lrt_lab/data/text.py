@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 import torch
 from lightning.pytorch import LightningDataModule
 from litdata import StreamingDataLoader
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from lrt_lab.data.cards import Card
 from lrt_lab.data.chunks import SEPARATOR, VOCABULARY, prepared, stream, tokens
@@ -117,16 +115,6 @@ class TextData(LightningDataModule):
             drop_last=True,
             collate_fn=collate,
             # Without a generator, a loader draws from the global one whenever an epoch starts.
-            generator=torch.Generator().manual_seed(self.seed),
-        )
-
-    def val_dataloader(self) -> DataLoader:
-        """The validation slice in batches of the training shape, always in the same order."""
-        part = self.slices("validation", self.validation_bytes)
-        return DataLoader(
-            cast("Dataset[Tensor]", part.tokens),
-            batch_size=self.batch_size,
-            collate_fn=collate,
             generator=torch.Generator().manual_seed(self.seed),
         )
 

@@ -157,12 +157,6 @@ def test_a_small_slice_spreads_over_the_split() -> None:
     )
 
 
-def test_validation_batches_are_the_validation_slice() -> None:
-    source = data(validation_bytes=5000)
-    rows = [batch["tokens"] for batch in source.val_dataloader()]
-    assert torch.equal(torch.cat(rows), source.slices("validation", 5000).tokens)
-
-
 def test_identity_names_text_and_chunks() -> None:
     identity = data().identity()
     assert list(identity) == ["corpus", "corpus_sha256", "index_sha256"]
