@@ -25,7 +25,7 @@ def run(
     dry_run: bool = False,
     runs: str = "runs",
     reports: str = "reports",
-    only: list[str] | None = None,
+    only: list[str] | str | None = None,
 ) -> int:
     """Run every cell of a suite on every seed, then write the report.
 
@@ -35,12 +35,14 @@ def run(
     Args:
         suite: The suite file, such as experiments/h1.yaml.
         scale: One of the scales that the suite file declares.
-        jobs: Runs at a time, each in its own process (default: one per GPU; one on a machine
-        without). dry_run: Only show what each cell costs; needs no data and writes nothing. runs:
-        Folder of the runs. reports: Folder of the reports. only: Names of cells; run these and
-        leave the rest for later.
+        jobs: Runs at a time, each in its own process; null is one per GPU, or one without a GPU.
+        dry_run: Only show what each cell costs; needs no data and writes nothing.
+        runs: Folder of the runs.
+        reports: Folder of the reports.
+        only: Names of cells, with commas between them; run these and leave the rest for later.
     """
-    return execute(suite, scale, jobs, dry_run, runs, reports, only)
+    names = only.split(",") if isinstance(only, str) else only
+    return execute(suite, scale, jobs, dry_run, runs, reports, names)
 
 
 def status(suite: str, scale: str = "quick", runs: str = "runs") -> int:

@@ -35,7 +35,7 @@ def print_dry_run(
         title=f"{suite.name} at scale {scale.name}: one run of each cell", box=SIMPLE_HEAD
     )
     table.add_column("cell", no_wrap=True)
-    for name in ("params", "steps", "tokens", "train FLOPs", "time"):
+    for name in ("params", "steps", "tokens", "FLOPs", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for entry, one in sorted(
         zip(entries, seconds, strict=True), key=lambda pair: order(pair[0]["cell"])

@@ -11,7 +11,8 @@ import pytest
 
 from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, read_json, write_json
-from lrt_lab.suite.commands import report, status
+from lrt_lab.suite import commands
+from lrt_lab.suite.commands import report, run, status
 from lrt_lab.suite.reports import set_aside
 from lrt_lab.suite.workers import default_jobs, visible_gpus
 
@@ -178,3 +179,23 @@ def test_jobs_default_to_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
         assert (visible_gpus(), default_jobs()) == (gpus, jobs)
     visible_gpus.cache_clear()
+
+
+@pytest.mark.parametrize("command", [run, status, report])
+def test_the_help_says_a_line_on_every_option(command: Any) -> None:
+    import inspect
+
+    import docstring_parser
+
+    style = docstring_parser.DocstringStyle.GOOGLE
+    told = {one.arg_name for one in docstring_parser.parse(command.__doc__, style=style).params}
+    assert told == set(inspect.signature(command).parameters)
+
+
+def test_cells_may_be_given_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(commands, "execute", lambda *given: asked.append(given[-1]) or 0)
+    run("h1.yaml", only="PreNorm+none,PreNorm+LRT")
+    run("h1.yaml", only=["PreNorm+none"])
+    run("h1.yaml")
+    assert asked == [["PreNorm+none", "PreNorm+LRT"], ["PreNorm+none"], None]
