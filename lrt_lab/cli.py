@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -54,14 +55,18 @@ def dispatch(args: list[str]) -> int:
         return 0
     name, rest = args[0], args[1:]
     if name not in COMMANDS:
-        raise UserError(f"unknown command {name!r}{hint(name, COMMANDS)}; known: {', '.join(COMMANDS)}")
+        raise UserError(
+            f"unknown command {name!r}{hint(name, COMMANDS)}; known: {', '.join(COMMANDS)}"
+        )
     target, _ = COMMANDS[name]
     if isinstance(target, dict):
         if not rest or rest[0] not in target:
             if rest and rest[0] in ("-h", "--help"):
                 print(f"usage: lrt-lab {name} {{{','.join(target)}}} ...")
                 return 0
-            given = f"unknown command {name + ' ' + rest[0]!r}" if rest else f"{name} needs a command"
+            given = (
+                f"unknown command {name + ' ' + rest[0]!r}" if rest else f"{name} needs a command"
+            )
             raise UserError(f"{given}; known: {', '.join(f'{name} {sub}' for sub in target)}")
         name, target, rest = f"{name} {rest[0]}", target[rest[0]], rest[1:]
     function = load(target)
@@ -85,6 +90,8 @@ def parse_and_call(function: Callable[..., Any], name: str, args: list[str]) -> 
         prog=f"lrt-lab {name}", description=about.strip(), exit_on_error=False
     )
     parser.add_function_arguments(function, as_group=False, as_positional=True, fail_untyped=True)
+    # Options read as well with dashes between their words as with underscores.
+    args = [re.sub(r"^--[\w-]+", lambda m: "--" + m[0][2:].replace("-", "_"), arg) for arg in args]
     try:
         parsed = parser.parse_args(args)
     except jsonargparse.ArgumentError as error:
@@ -103,7 +110,12 @@ def hint(name: str, known: Sequence[str] | dict[str, Any]) -> str:
 
 def usage() -> str:
     """The commands, one line each."""
-    lines = ["usage: lrt-lab COMMAND ...", "", "How should hidden state travel in a language model?", ""]
+    lines = [
+        "usage: lrt-lab COMMAND ...",
+        "",
+        "How should hidden state travel in a language model?",
+        "",
+    ]
     for name, (target, help_line) in COMMANDS.items():
         shown = f"{name} {{{','.join(target)}}}" if isinstance(target, dict) else name
         lines.append(f"  {shown:28s}{help_line}")

@@ -1,8 +1,9 @@
 """The engine: evaluates a rectangle of the lattice of positions by units.
 
-One primitive, the sweep, carries every training schedule and every decode mode: it evaluates a set of
-positions by a range of units, given the memory that enters those positions and the mixers' buffers for the
-positions that it does not recompute. The decoder is the only place that knows all four parts.
+One primitive, the sweep, carries every training schedule and every decode mode: it evaluates a set
+of positions by a range of units, given the memory that enters those positions and the mixers'
+buffers for the positions that it does not recompute. The decoder is the only place that knows all
+four parts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,14 +42,15 @@ class Sweep:
 
     Attributes:
         positions: the P positions that were evaluated.
-        hidden: normed top state ``(B, P, d)``, the head's input; None where the sweep stops below the top.
+        hidden: normed top state ``(B, P, d)``, the head's input; None where the sweep stops below
+            the top.
         carried: what leaves these positions, ``(B, P, ...)``; None where the route carries nothing.
         buffers: the mixers' buffers by unit.
         saved: backbone states before the units that were asked for.
     """
 
     positions: range
-    hidden: Tensor | None
+    hidden: Tensor
     carried: Tensor | None
     buffers: dict[int, Any]
     saved: dict[int, Any]
@@ -57,8 +60,9 @@ class Sweep:
 class Cache:
     """Decoding so far: the frame, the mixers' buffers and what left the last position.
 
-    Going back to an earlier cache is allowed (buffers hold later positions, which are written again); keeping
-    two continuations of one cache alive needs `select` on all rows first, since buffers are written in place.
+    Going back to an earlier cache is allowed (buffers hold later positions, which are written
+    again); keeping two continuations of one cache alive needs `select` on all rows first, since
+    buffers are written in place.
     """
 
     frame: Frame | None
@@ -119,10 +123,8 @@ class Decoder(nn.Module):
                 raise UserError(f"model.{name}={value}: it must be at least 1")
         self.eps = eps
         # Parts are templates until setup: copying keeps one instance usable for several decoders.
-        self.backbone, self.route = (
-            copy.deepcopy(backbone or PreNorm()),
-            copy.deepcopy(route or NoRoute()),
-        )
+        self.backbone = copy.deepcopy(backbone or PreNorm())
+        self.route = copy.deepcopy(route or NoRoute())
         mixers = [copy.deepcopy(mixer or Attention()) for _ in range(blocks)]
         bare = Shape(width, blocks, vocab)
         self.shape = replace(bare, kv=tuple(mixer.kv(bare) for mixer in mixers))
@@ -163,10 +165,11 @@ class Decoder(nn.Module):
             memory: what enters them; None is the initializer sweep.
             buffers: what the mixers kept of positions that are not recomputed, by unit.
             units: which units; None is all of them.
-            entry: the backbone state to enter ``units`` with, from an earlier sweep's ``saved``; None embeds.
+            entry: the backbone state to enter ``units`` with, from an earlier sweep's ``saved``;
+                None embeds.
             save: units before which the backbone state is kept.
-            reach: how many positions the mixers can attend to; None is all up to the last one evaluated,
-                or the whole frame when there are buffers.
+            reach: how many positions the mixers can attend to; None is all up to the last one
+                evaluated, or the whole frame when there are buffers.
         """
         units = range(self.shape.units) if units is None else units
         if reach is None:
@@ -181,13 +184,14 @@ class Decoder(nn.Module):
             state = backbone.start(x, sources)
         else:
             state = entry
-        new_buffers, taps, saved = dict(buffers or {}), {}, {}
+        new_buffers, saved = dict(buffers or {}), dict[int, Any]()
+        taps: dict[Any, Any] = {}
         for unit in units:
             if unit in route.needs.units:
                 taps[unit] = backbone.hidden(state, unit)
             if unit in save:
                 saved[unit] = state
-            state = backbone.enter(state, unit, lambda x, u=unit: route.enter(u, x, memory, at))
+            state = backbone.enter(state, unit, partial(route.enter, unit, memory=memory, at=at))
             y, buffer = self.evaluate(
                 unit, backbone.read(state, unit), at, memory, new_buffers.get(unit)
             )
@@ -208,7 +212,7 @@ class Decoder(nn.Module):
             hidden is not None or not (route.needs.top or route.needs.bank)
         )
         carried = route.emit(taps, memory, at) if route.needs and ready else None
-        return Sweep(positions, hidden, carried, new_buffers, saved)
+        return Sweep(positions, hidden, carried, new_buffers, saved)  # type: ignore[arg-type]
 
     def view(self, frame: Frame, positions: range, reach: int) -> View:
         """The frame at these positions, with the raw token embedding."""
@@ -218,19 +222,28 @@ class Decoder(nn.Module):
 
     def embed(self, at: View) -> Tensor:
         """The plain input of the stack: the normed token embedding, ``(B, P, d)``."""
+        assert at.embedding is not None
         return rms_norm(at.embedding, self.eps)
 
     def evaluate(
         self, unit: int, reads: Reads, at: View, memory: Memory | None, buffer: Any
     ) -> tuple[Tensor, Any]:
         """One unit's output and its new buffer."""
-        module = self.units[unit]
+        module = self.unit(unit)
         reads = module.normed(reads)
         if isinstance(module.body, Mixer):
-            return module.body(
-                reads, at, buffer, lambda x, k, v: self.route.keys_values(unit, x, k, v, memory, at)
-            )
+            inject = partial(self.route.keys_values, unit, memory=memory, at=at)
+            return module.body(reads, at, buffer, inject)
         return module.body(reads), None
+
+    def unit(self, index: int) -> Unit:
+        """The unit of this number."""
+        return cast(Unit, self.units[index])
+
+    def mixers(self) -> dict[int, Mixer]:
+        """The mixers by unit."""
+        bodies = {index: self.unit(index).body for index in range(self.shape.units)}
+        return {index: body for index, body in bodies.items() if isinstance(body, Mixer)}
 
     def memory(
         self, carried: Tensor, frame: Frame, positions: range, keep: Tensor | None = None
@@ -263,15 +276,14 @@ class Decoder(nn.Module):
     def cache(self, batch: int, capacity: int) -> Cache:
         """An empty decoding cache.
 
-        Without gradients its buffers are written in place and grow past ``capacity`` when they must; with
-        gradients they are values.
+        Without gradients its buffers are written in place and grow past ``capacity`` when they
+        must; with gradients they are values.
         """
         if torch.is_grad_enabled():
             return Cache(None, {}, None)
         buffers = {
-            unit: module.body.allocate(batch, capacity, self.embedding)
-            for unit, module in enumerate(self.units)
-            if isinstance(module.body, Mixer)
+            unit: mixer.allocate(batch, capacity, self.embedding)
+            for unit, mixer in self.mixers().items()
         }
         return Cache(None, buffers, None)
 
@@ -290,7 +302,8 @@ class Decoder(nn.Module):
 
     def serial(self, frame: Frame, cache: Cache) -> tuple[Tensor, Cache]:
         """Run the exact recurrence over the frame's positions that the cache lacks."""
-        hidden, carried, buffers = [], cache.carried, cache.buffers
+        hidden: list[Tensor] = []
+        carried, buffers, mixers = cache.carried, cache.buffers, self.mixers()
         for t in range(cache.length, frame.length):
             here = range(t, t + 1)
             memory = None
@@ -302,13 +315,14 @@ class Decoder(nn.Module):
             out = self.sweep(frame, here, memory, buffers, reach=t + 1)
             carried, buffers = out.carried, out.buffers
             if not torch.is_grad_enabled():
-                buffers = {unit: self.units[unit].body.commit(b) for unit, b in buffers.items()}
+                buffers = {unit: mixers[unit].commit(b) for unit, b in buffers.items()}
             hidden.append(out.hidden)
         return torch.cat(hidden, dim=1), Cache(frame, buffers, carried)
 
     def select(self, cache: Cache, rows: Tensor) -> Cache:
         """The cache of some rows (beam search), independent of the old one."""
-        buffers = {u: self.units[u].body.select(b, rows) for u, b in cache.buffers.items()}
+        mixers = self.mixers()
+        buffers = {unit: mixers[unit].select(b, rows) for unit, b in cache.buffers.items()}
         return Cache(
             None if cache.frame is None else cache.frame.select(rows),
             buffers,

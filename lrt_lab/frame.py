@@ -1,6 +1,7 @@
 """What travels through a sweep beside the hidden state: the batch, and the memory that enters it.
 
-Axes: B rows, T positions of the frame, P positions of one sweep, N positions that mixers can attend to.
+Axes: B rows, T positions of the frame, P positions of one sweep, N positions that mixers can attend
+    to.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Frame:
         ids: token ids, ``(B, T)``.
         document: attention document of each position, ``(B, T)``; None is one document per row.
         memory_document: document for the memory's reset, ``(B, T)``; None follows ``document``.
-        position: rotary position, ``(B, T)``; None is the column (rotary attention only sees differences,
-            so inside a document the two agree).
+        position: rotary position, ``(B, T)``; None is the column (rotary attention only sees
+            differences, so inside a document the two agree).
         silent: positions without a token of their own (Coconut's latents), ``(B, T)`` bool or None.
     """
 
@@ -62,7 +63,10 @@ class Frame:
         return start
 
     def at(self, positions: range, reach: int) -> View:
-        """The frame at the positions of one sweep; mixers attend to the first ``reach`` positions."""
+        """The frame at the positions of one sweep.
+
+        Mixers attend to the first ``reach`` positions.
+        """
         cut = slice(positions.start, positions.stop, positions.step)
         document = self.document
         return View(
@@ -77,7 +81,10 @@ class Frame:
         )
 
     def append(self, other: Frame) -> Frame:
-        """This frame followed by the columns of another one; without documents these continue the last one."""
+        """This frame, then the columns of another.
+
+        These continue its document if they name none.
+        """
 
         def join(mine: Tensor | None, theirs: Tensor | None) -> Tensor | None:
             if mine is None and theirs is None:
@@ -140,11 +147,14 @@ class View:
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
     def mask(self, window: int | None = None, own: bool = False) -> Tensor | None:
-        """Which keys a query may see, ``(P, N)`` or ``(B, 1, P, N)`` bool; None where causal order is all.
+        """Which keys a query may see; None where causal order is all there is.
 
         Args:
             window: positions a query looks back, itself not counted; None is all of them.
             own: only the query's own position (switches token attention off).
+
+        Returns:
+            bool, ``(P, N)`` or ``(B, 1, P, N)``.
         """
         whole = self.positions == range(self.reach)
         last = len(self.positions) == 1 and self.positions[0] == self.reach - 1
@@ -180,8 +190,8 @@ class View:
 class Memory:
     """What enters the positions of one sweep.
 
-    No memory at all (None in its place) is the initializer sweep; a memory that is absent at a position
-    (a document start) is not the same thing, and routes may treat the two differently.
+    No memory at all (None in its place) is the initializer sweep; a memory that is absent at a
+    position (a document start) is not the same thing, and routes may treat the two differently.
 
     Attributes:
         value: ``(B, P, ...)``, zero where absent.
@@ -196,7 +206,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Taps:
-    """What a sweep keeps for a route: the hidden state before some units, the top state, the bank."""
+    """What a sweep keeps for a route.
+
+    The hidden state before some units, the top state, the bank.
+    """
 
     units: Sequence[int] = ()
     top: bool = False

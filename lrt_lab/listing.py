@@ -1,4 +1,7 @@
-"""`lrt-lab list`: the parts that a config can name, one line each. Reads the sources, so it needs no torch."""
+"""`lrt-lab list`.
+
+The parts that a config can name, one line each. Reads the sources, so it needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def _classes(file: Path) -> Iterator[ast.ClassDef]:
 
 
 def list_parts() -> None:
-    """Show the parts that a config can name: backbones, routes, schedules, mixers, FFNs, optimizers."""
+    """Show the parts that a config can name.
+
+    Backbones, routes, schedules, mixers, FFNs, optimizers.
+    """
     from rich.table import Table
 
     from lrt_lab.console import console

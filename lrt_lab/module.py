@@ -23,7 +23,7 @@ Batch = dict[str, Tensor]
 
 
 class LanguageModel(LightningModule):
-    """A language model: how state travels through depth and from position to position, and how it is trained.
+    """A language model: how its state travels through depth and positions, and how it is trained.
 
     Args:
         backbone: how state travels up through depth.
@@ -31,8 +31,8 @@ class LanguageModel(LightningModule):
         mixer: how one layer mixes positions.
         ffn: the feed-forward body of every block.
         optimizer: the optimizer and the course of its learning rate.
-        schedule: in what order the route's recurrence is evaluated in training; null is one pass without a
-            route, and Interleaved with two subsets with one.
+        schedule: in what order the route's recurrence is evaluated in training; null is one pass
+            without a route, and Interleaved with two subsets with one.
         width: features of a hidden state.
         blocks: number of blocks; a block is a mixer unit and an FFN unit.
         vocab: number of token ids; 256 bytes and the document separator.
@@ -57,8 +57,8 @@ class LanguageModel(LightningModule):
             schedule = Interleaved() if route.traits.recurrent else SinglePass()
         if route.traits.recurrent and not schedule.feeds_memory:
             raise UserError(
-                f"model.schedule={type(schedule).__name__} never lets memory in, so "
-                f"model.route={type(route).__name__} would train without it: choose another schedule, or NoRoute"
+                f"model.schedule={type(schedule).__name__} never lets memory in: "
+                f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"
             )
         self.schedule, self.optimization, self.seed = schedule, optimizer, seed
         self.decoder = Decoder(width, blocks, vocab, backbone, route, mixer, ffn, seed=seed)
@@ -78,7 +78,7 @@ class LanguageModel(LightningModule):
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """The optimizer over named groups, and its learning-rate course over the run's steps."""
         optimizer = self.optimization.build(self.decoder)
         steps = int(self.trainer.estimated_stepping_batches)

@@ -24,7 +24,8 @@ PARTS: dict[str, type] = {
 def parts_of(base: type) -> dict[str, type]:
     """Subclasses by name, in the order of their import."""
     found: dict[str, type] = {}
-    for sub in base.__subclasses__():
+    subs: list[type] = base.__subclasses__()
+    for sub in subs:
         found[sub.__name__] = sub
         found |= parts_of(sub)
     return found

@@ -1,7 +1,7 @@
 """Every random draw comes from a generator keyed on the seed and the purpose of the draw.
 
-No part of the lab touches global random state, so adding a module, a callback or a worker never moves
-the numbers of another one, and a resumed run needs no saved generator.
+No part of the lab touches global random state, so adding a module, a callback or a worker never
+moves the numbers of another one, and a resumed run needs no saved generator.
 """
 
 from __future__ import annotations

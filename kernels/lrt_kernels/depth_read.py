@@ -1,4 +1,6 @@
-"""Softmax-weighted read over a list of depth sources (Attention Residuals, arXiv:2603.15031 section 3).
+"""Softmax-weighted read over a list of depth sources.
+
+Source: Attention Residuals, arXiv:2603.15031 section 3.
 
 For sources s_j ``(..., d)`` and a query q ``(d,)``
 
@@ -6,11 +8,11 @@ For sources s_j ``(..., d)`` and a query q ``(d,)``
     alpha = softmax_j(l)
     out   = sum_j alpha_j s_j
 
-A gain on the normed keys is the same as a query multiplied by it, so the op has none. Logits, softmax and
-norms are computed in float32 or wider whatever the sources' dtype; values stay raw.
+A gain on the normed keys is the same as a query multiplied by it, so the op has none. Logits,
+softmax and norms are computed in float32 or wider whatever the sources' dtype; values stay raw.
 
-Only the logits, one number per source and position, are ever stacked: sources stay separate tensors, so a
-stack of L readers keeps O(L) copies of the state for its backward pass, not O(L^2).
+Only the logits, one number per source and position, are ever stacked: sources stay separate
+tensors, so a stack of L readers keeps O(L) copies of the state for its backward pass, not O(L^2).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from torch import Tensor
 def depth_score(source: Tensor, query_RD: Tensor, eps: float = 1e-6) -> Tensor:
     """Logits of one source for R readers at once, ``(..., d), (R, d) -> (..., R)``.
 
-    The rsqrt is taken once per source however many readers there are: it is folded behind the product.
+    The rsqrt is taken once per source however many readers there are: it is folded behind the
+    product.
     """
     wide = torch.promote_types(source.dtype, torch.float32)
     with _no_autocast(source.device.type):

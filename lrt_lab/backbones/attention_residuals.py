@@ -1,12 +1,14 @@
-"""Attention Residuals: every unit attends over all earlier outputs (Kimi Team, arXiv:2603.15031 section 3).
+"""Attention Residuals: every unit attends over all earlier outputs.
 
-With sources r_0 = embedding, r_i = output of unit i (raw, never summed up), a reader u, its query w_u and its
-key gain k_u:
+Source: Kimi Team, arXiv:2603.15031 section 3.
+
+With sources r_0 = embedding, r_i = output of unit i (raw, never summed up), a reader u, its query
+w_u and its key gain k_u:
 
     alpha_{uj} = softmax_j( (w_u * k_u) . RMS(r_j) ),    x_u = sum_j alpha_{uj} r_j
 
-over the sources before u; the head is one more reader with a query of its own. Values are raw, there is no
-1/sqrt(d), and logits and softmax are float32 or wider.
+over the sources before u; the head is one more reader with a query of its own. Values are raw,
+there is no 1/sqrt(d), and logits and softmax are float32 or wider.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from lrt_kernels import depth_mix, depth_score
 from torch import Tensor
 
+from lrt_kernels import depth_mix, depth_score
 from lrt_lab.backbones.base import Backbone, Source
 from lrt_lab.layers import Shape, constant, parameter
 
@@ -24,8 +26,9 @@ from lrt_lab.layers import Shape, constant, parameter
 class Bank(NamedTuple):
     """Every source so far, with its logits for all readers that come after it.
 
-    ``logits[j][i]`` is source j's ``(B, P)`` logit for its i-th reader, counted from ``first[j]``. Scoring a source
-    once for all its readers costs one matrix product per source instead of one pass over it per read.
+    ``logits[j][i]`` is source j's ``(B, P)`` logit for its i-th reader, counted from ``first[j]``.
+    Scoring a source once for all its readers costs one matrix product per source instead of one
+    pass over it per read.
     """
 
     values: tuple[Tensor, ...]
@@ -39,9 +42,9 @@ class Bank(NamedTuple):
 class AttentionResiduals(Backbone):
     """Full Attention Residuals with one query and one key gain per reader.
 
-    Queries start at zero: at step 0 every read is the plain mean of its sources (*not* PreNorm's sum). A route's
-    residual injection changes the coming unit's read and nothing else; a route's sources join the bank right
-    after the embedding and are masked where absent.
+    Queries start at zero: at step 0 every read is the plain mean of its sources (*not* PreNorm's
+    sum). A route's residual injection changes the coming unit's read and nothing else; a route's
+    sources join the bank right after the embedding and are masked where absent.
 
     Args:
         eps: inside the root mean square of the keys.
@@ -80,7 +83,9 @@ class AttentionResiduals(Backbone):
         return self._add(state, y, unit + 1, None)
 
     def hidden(self, state: Bank, unit: int) -> Tensor:
-        logits = [l[unit - first] for l, first in zip(state.logits, state.first, strict=True)]
+        logits = [
+            scores[unit - first] for scores, first in zip(state.logits, state.first, strict=True)
+        ]
         return depth_mix(logits, state.values, state.masks)
 
     def finish(self, state: Bank) -> Tensor:

@@ -16,8 +16,8 @@ Source = tuple[Tensor, Tensor]
 class Backbone(nn.Module):
     """How state travels up through depth.
 
-    A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit u is one
-    sublayer; even units mix positions, odd ones are feed-forward.
+    A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit
+    u is one sublayer; even units mix positions, odd ones are feed-forward.
     """
 
     def setup(self, shape: Shape, slots: int) -> None:
@@ -29,7 +29,8 @@ class Backbone(nn.Module):
 
         Args:
             x: the embedding ``(B, P, d)``.
-            sources: the route's depth sources, always ``slots`` pairs of ``(B, P, d)`` and ``(B, P)`` bool.
+            sources: the route's depth sources, always ``slots`` pairs of ``(B, P, d)`` and ``(B,
+                P)`` bool.
         """
         raise NotImplementedError
 
@@ -46,7 +47,10 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def hidden(self, state: Any, unit: int) -> Tensor:
-        """The one vector ``(B, P, d)`` that stands for the state before a unit (``unit`` = U: after the last)."""
+        """The one vector ``(B, P, d)`` that stands for the state before a unit (``unit`` = U.
+
+        After the last).
+        """
         raise NotImplementedError
 
     def finish(self, state: Any) -> Tensor:

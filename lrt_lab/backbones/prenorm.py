@@ -23,12 +23,13 @@ class PreNorm(Backbone):
 
         x_{u+1} = x_u + F_u(RMS(x_u) g_u)
 
-    A route's residual injection changes the carried stream, so every later unit sees it; a route's sources are
-    added to the embedding where they are present. At step 0, with output maps at zero, the stream is the embedding.
+    A route's residual injection changes the carried stream, so every later unit sees it; a route's
+    sources are added to the embedding where they are present. At step 0, with output maps at zero,
+    the stream is the embedding.
 
     Args:
-        stream_scales: before each block x <- a x + b x_0 with the embedding x_0, learned a and b per block that
-            start at 1 and 0.1 (nanochat's ``resid_lambdas`` and ``x0_lambdas``).
+        stream_scales: before each block x <- a x + b x_0 with the embedding x_0, learned a and b
+            per block that start at 1 and 0.1 (nanochat's ``resid_lambdas`` and ``x0_lambdas``).
     """
 
     def __init__(self, stream_scales: bool = False) -> None:

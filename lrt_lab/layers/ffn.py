@@ -41,7 +41,7 @@ class SquaredReLU(FeedForward):
 
 
 class SwiGLU(FeedForward):
-    """W2 (silu(W1 x) * W3 x), hidden features 8d/3 rounded up to a multiple of 8 (arXiv:2002.05202)."""
+    """W2 (silu(W1 x) * W3 x) with 8d/3 hidden features, in eights (Shazeer, arXiv:2002.05202)."""
 
     def setup(self, shape: Shape) -> None:
         hidden = self.hidden or -(-8 * shape.width // 24) * 8

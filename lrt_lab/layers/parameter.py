@@ -1,7 +1,7 @@
 """Parameters that know their initial values and their role.
 
-The start of a run depends on the seed and on each parameter's canonical name alone: two cells of a pair
-block share the exact values of every parameter that has the same name and shape in both.
+The start of a run depends on the seed and on each parameter's canonical name alone: two cells of a
+pair block share the exact values of every parameter that has the same name and shape in both.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def parameter(*shape: int, init: Init, role: Role) -> nn.Parameter:
 def initialize(module: nn.Module, seed: int) -> None:
     """Fill every parameter from a generator keyed on (seed, "init", its name in ``module``).
 
-    Values are drawn in float32 on the CPU whatever the module's dtype and device, so the start is the
-    same everywhere.
+    Values are drawn in float32 on the CPU whatever the module's dtype and device, so the start is
+    the same everywhere.
     """
     for name, target in module.named_parameters():
         if target.is_meta:

@@ -14,7 +14,9 @@ from torch import Tensor
 def rotary_table(
     position: Tensor, head_dim: int, base: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin for positions ``(P,)`` or ``(B, P)``, shaped to broadcast over ``(B, P, heads, head_dim/2)``.
+    """cos and sin for positions ``(P,)`` or ``(B, P)``.
+
+    They are shaped to broadcast over ``(B, P, heads, head_dim / 2)``.
 
     Angles are computed in float64: at long context a float32 angle is wrong in the third digit.
     """

@@ -4,7 +4,8 @@
     y = Wo softmax(rms(rope(q)) rms(rope(k))^T / sqrt(h)) v
 
 Gains of the QK-norm would be redundant with its scale, so the norm has none; then norm and rotation
-commute. Sources: Vaswani et al. arXiv:1706.03762, Ainslie et al. arXiv:2305.13245, Henry et al. arXiv:2010.04245.
+commute. Sources: Vaswani et al. arXiv:1706.03762, Ainslie et al. arXiv:2305.13245, Henry et al.
+arXiv:2010.04245.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lrt_lab.mixers.base import Inject, Mixer, Reads
 
 @dataclass(frozen=True)
 class KeyValue:
-    """Rotated, normed keys and values of every position so far, ``(B, N, kv_heads, head_dim)`` each."""
+    """Rotated, normed keys, and values, of every position: ``(B, N, kv_heads, head_dim)`` each."""
 
     k: Tensor
     v: Tensor
@@ -35,9 +36,9 @@ class KeyValue:
             return self._write_in_place(positions, k, v)
         if positions[0] >= self.k.shape[1]:
             return KeyValue(torch.cat([self.k, k], 1), torch.cat([self.v, v], 1))
-        span = {"dim": 1, "start": positions.start, "end": positions.stop, "step": positions.step}
+        span = (1, positions.start, positions.stop, positions.step)
         return KeyValue(
-            torch.slice_scatter(self.k, k, **span), torch.slice_scatter(self.v, v, **span)
+            torch.slice_scatter(self.k, k, *span), torch.slice_scatter(self.v, v, *span)
         )
 
     def _write_in_place(self, positions: range, k: Tensor, v: Tensor) -> KeyValue:
@@ -77,7 +78,7 @@ class Attention(Mixer):
         kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or kv_heads < 1 or heads % kv_heads:
             raise UserError(
-                f"mixer heads={heads}, kv_heads={kv_heads}: kv_heads must divide heads, both positive"
+                f"mixer heads={heads}, kv_heads={kv_heads}: both positive, kv_heads dividing heads"
             )
         if window is not None and window < 0:
             raise UserError(
@@ -91,7 +92,8 @@ class Attention(Mixer):
     def kv(self, shape: Shape) -> tuple[int, int]:
         if shape.width % self.heads or (shape.width // self.heads) % 2:
             raise UserError(
-                f"width {shape.width} with {self.heads} heads: heads must divide the width into an even head size"
+                f"width {shape.width} with {self.heads} heads: "
+                "heads must divide the width into an even head size"
             )
         return self.kv_heads, shape.width // self.heads
 

@@ -17,9 +17,10 @@ Inject = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 class Mixer(nn.Module):
     """How one layer mixes positions.
 
-    A mixer's buffer is what it keeps of positions that a sweep does not recompute (K/V, a matrix state).
-    Buffers are values while gradients flow: a forward returns a new one and never changes the old. A
-    buffer from `allocate` is the exception, for decoding without gradients: it is written in place.
+    A mixer's buffer is what it keeps of positions that a sweep does not recompute (K/V, a matrix
+    state). Buffers are values while gradients flow: a forward returns a new one and never changes
+    the old. A buffer from `allocate` is the exception, for decoding without gradients: it is
+    written in place.
     """
 
     def setup(self, shape: Shape, block: int) -> None:
@@ -37,8 +38,8 @@ class Mixer(nn.Module):
             reads: ``(B, P, d)``, or three of them for queries, keys and values.
             at: the positions of this sweep.
             buffer: what this mixer kept of earlier positions, or None.
-            inject: the route's port, (normed read, k, v) -> (k, v) with k and v ``(B, P, heads, head_dim)``,
-                before any convolution, QK-norm or rotary embedding.
+            inject: the route's port, (normed read, k, v) -> (k, v) with k and v ``(B, P, heads,
+                head_dim)``, before any convolution, QK-norm or rotary embedding.
 
         Returns:
             the unit's output ``(B, P, d)`` and the buffer with these positions in it.

@@ -54,7 +54,7 @@ class Route(nn.Module):
         return ~at.start
 
     def receive(self, carried: Tensor, present: Tensor, at: View) -> Memory:
-        """The memory entering positions t, from what left t-1 (already shifted), zero where absent."""
+        """The memory entering positions t from what left t-1 (shifted); zero where absent."""
         mask = present.reshape(*present.shape, *[1] * (carried.dim() - 2))
         return Memory(carried.masked_fill(~mask, 0.0), present)
 
@@ -69,11 +69,14 @@ class Route(nn.Module):
     def keys_values(
         self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
     ) -> tuple[Tensor, Tensor]:
-        """Port 3, keys and values ``(B, P, heads, head_dim)`` of a mixer, given its normed read x."""
+        """Port 3, a mixer's keys and values ``(B, P, heads, head_dim)``; x is its normed read."""
         return k, v
 
     def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
-        """Port 4, ``slots`` extra depth sources: ``(B, P, d)`` with ``(B, P)`` bool where present."""
+        """Port 4, ``slots`` extra depth sources.
+
+        ``(B, P, d)`` with ``(B, P)`` bool where present.
+        """
         return ()
 
 

@@ -1,15 +1,16 @@
 """Latent Recurrent Transformer (Huang et al., arXiv:2605.26797).
 
-One vector m_t leaves each position and enters every block of the next one, in two ways. With block l's
-residual input x, u = RMS(x_hat) as the mixer reads it, and one gate per K/V head h:
+One vector m_t leaves each position and enters every block of the next one, in two ways. With block
+l's residual input x, u = RMS(x_hat) as the mixer reads it, and one gate per K/V head h:
 
     x_hat   = alpha_l x + gamma_l m_{t-1}
     [g, r]  = 2 sigmoid(W_gate^l u)
     k       = g_h k_local + r_h (W_k m_{t-1})_h
     v       = g_h v_local + r_h (W_v m_{t-1})_h
 
-then QK-norm and rotation at the current position; the mixed K/V are the ordinary cache entries. Gates are
-computed from the memory-aware read, as the public release (OoDBag/Latent_recurrent_transformer) does.
+then QK-norm and rotation at the current position; the mixed K/V are the ordinary cache entries.
+Gates are computed from the memory-aware read, as the public release
+(OoDBag/Latent_recurrent_transformer) does.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from lrt_lab.routes.base import Route, Traits
 
 
 class LRT(Route):
-    """Latent Recurrent Transformer: m_t enters every block's residual input and its keys and values.
+    """Latent Recurrent Transformer: m_t enters every block's residual input, keys and values.
 
-    The defaults are the paper's form; the public release is ``source="top", projections="layerwise"``. At step
-    0 all gates are 1, alpha 1 and gamma 0.1. Zero memory equals no memory exactly.
+    The defaults are the paper's form; the public release is ``source="top",
+    projections="layerwise"``. At step 0 all gates are 1, alpha 1 and gamma 0.1. Zero memory equals
+    no memory exactly.
 
     Args:
-        source: what is carried: the hidden state after this many blocks (the paper's searched "upper-middle"
-            block), null for ceil(3 L / 4) of them, or "top" for the normed state that the head reads.
-        projections: "shared", one pair of recurrent K/V projections for all depths (one per distinct K/V
-            shape), or "layerwise", one pair per block.
+        source: what is carried: the hidden state after this many blocks (the paper's searched
+            "upper-middle" block), null for ceil(3 L / 4) of them, or "top" for the normed state
+            that the head reads.
+        projections: "shared", one pair of recurrent K/V projections for all depths (one per
+            distinct K/V shape), or "layerwise", one pair per block.
         gamma: initial scale of the memory in the residual input.
     """
 
@@ -58,13 +61,13 @@ class LRT(Route):
         source = -(-3 * shape.blocks // 4) if self.source is None else self.source
         if source != "top" and not 0 < source <= shape.blocks:
             raise UserError(
-                f"route.source={source}: give a block count from 1 to {shape.blocks} (the model's blocks), or top"
+                f"route.source={source}: give a number of blocks from 1 to {shape.blocks}, or top"
             )
         self.tap: int | Literal["top"] = "top" if source == "top" else 2 * source
         self.needs = Taps(top=True) if self.tap == "top" else Taps(units=(self.tap,))
         self.kv = shape.kv
         kv_widths = [heads * head_dim for heads, head_dim in shape.kv]
-        self.groups = [f"block{l}" for l in range(shape.blocks)]
+        self.groups = [f"block{block}" for block in range(shape.blocks)]
         if self.projections == "shared":
             self.groups = [f"{heads}x{head_dim}" for heads, head_dim in shape.kv]
         for group, kv_width in dict(zip(self.groups, kv_widths, strict=True)).items():
@@ -102,7 +105,7 @@ class LRT(Route):
         return k + recurrent * projected_k, v + recurrent * projected_v
 
     def project(self, memory: Memory, group: str, kv: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """W_k m and W_v m as ``(B, P, heads, head_dim)``, computed once per sweep and set of weights."""
+        """W_k m and W_v m, ``(B, P, heads, head_dim)``; once per sweep and set of weights."""
         for name in ("key", "value"):
             if (name, group) not in memory.derived:
                 weight = self.get_parameter(f"{name}_{group}")

@@ -59,9 +59,12 @@ class Schedule:
     feeds_memory: bool = True
 
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
-        """Yield the scored passes in order; the last one that scores a position has its final word."""
+        """Yield the scored passes in order.
+
+        The last one that scores a position has its final word.
+        """
         raise NotImplementedError
 
     def cost(self, length: int) -> float:
-        """Token-forwards of one row of ``length`` positions (expected, where pass counts are drawn)."""
+        """Token-forwards of a row of ``length`` positions, expected where pass counts are drawn."""
         raise NotImplementedError

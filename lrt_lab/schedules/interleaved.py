@@ -1,10 +1,10 @@
-"""LRT's interleaved parallel training (Huang et al., arXiv:2605.26797): a cyclic Gauss-Seidel sweep.
+"""LRT's interleaved parallel training, a cyclic Gauss-Seidel sweep (arXiv:2605.26797).
 
-After one pass over everything, the positions t = s mod S are refined subset by subset, s = 0..S-1. Each subset
-takes its memory from the latest states (its predecessors were refined just before, except for s = 0), and writes
-its keys and values back before its queries attend, so it sees fresh ones of all subsets up to its own and those
-of the first pass elsewhere. Nothing is detached. S = 1 is one Jacobi refinement, S = T the exact recurrence;
-otherwise positions 0..S-1 are exact.
+After one pass over everything, the positions t = s mod S are refined subset by subset, s = 0..S-1.
+Each subset takes its memory from the latest states (its predecessors were refined just before,
+except for s = 0), and writes its keys and values back before its queries attend, so it sees fresh
+ones of all subsets up to its own and those of the first pass elsewhere. Nothing is detached. S = 1
+is one Jacobi refinement, S = T the exact recurrence; otherwise positions 0..S-1 are exact.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from lrt_lab.schedules.base import Clock, Pass, Schedule
 
 
 class Interleaved(Schedule):
-    """One pass over everything, then one over each of S interleaved subsets; 2 T token-forwards in all.
+    """One pass over everything, then one over each of S interleaved subsets.
 
-    Every pass's mean loss has weight 1 / (S + 1), whatever number of positions it scores.
+    It costs 2 T token-forwards whatever S is. Every pass's mean loss has weight 1 / (S + 1),
+    whatever number of positions it scores.
 
     Args:
         subsets: number of subsets S.
@@ -50,7 +51,7 @@ class Interleaved(Schedule):
             out = decoder.sweep(frame, positions, memory, buffers)
             yield Pass(positions, out.hidden, weight, f"subset {subset + 1}")
             buffers = out.buffers
-            if carried is not None:
+            if carried is not None and out.carried is not None:
                 carried = write_back(carried, out.carried, positions)
 
     def cost(self, length: int) -> float:

@@ -1,7 +1,7 @@
 """Jacobi iteration of the recurrence: h^k = F(x, shift(h^{k-1})), all positions at once.
 
-Position t is exact once k feedback passes have reached it, so T - 1 of them make all T positions exact (plus
-the route's exactness offset).
+Position t is exact once k feedback passes have reached it, so T - 1 of them make all T positions
+exact (plus the route's exactness offset).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lrt_lab.schedules.base import Clock, Pass, Schedule
 
 
 class Jacobi(Schedule):
-    """All positions by all units, ``count`` times, what left each position entering the next one in between.
+    """All positions by all units, ``count`` times; in between, memory moves on by one position.
 
     Args:
         count: number of passes, the first (without memory) counted.
@@ -28,7 +28,7 @@ class Jacobi(Schedule):
         weights = [1.0] * count if weights is None else list(weights)
         if len(weights) != count or min(weights) < 0 or sum(weights) <= 0:
             raise UserError(
-                f"schedule.weights={weights}: give {count} numbers, one per pass, none negative, not all 0"
+                f"schedule.weights={weights}: give {count} numbers, none negative, not all 0"
             )
         self.count = count
         self.weights = [weight / sum(weights) for weight in weights]

@@ -1,4 +1,7 @@
-"""The exact recurrence: one position at a time, left to right. The truth that every schedule approximates."""
+"""The exact recurrence.
+
+One position at a time, left to right. The truth that every schedule approximates.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from lrt_lab.schedules.base import Clock, Pass, Schedule
 class Serial(Schedule):
     """The token-serial recurrence, with gradients through all of it where they are enabled.
 
-    Its T sequential steps make it the evaluation of record and a training schedule for small models only.
+    Its T sequential steps make it the evaluation of record and a training schedule for small models
+    only.
     """
 
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:

@@ -1,7 +1,7 @@
 """Stacking configuration: defaults < config files in order < overrides. Imports no torch.
 
-A value that names a class replaces what stood there; every other mapping is merged key by key, and lists are
-replaced whole.
+A value that names a class replaces what stood there; every other mapping is merged key by key, and
+lists are replaced whole.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
-        raise UserError(f"config {path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(
+            f"config {path} is not valid YAML: {' '.join(str(error).split())}"
+        ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise UserError(f"config {path} holds a {type(content).__name__}; it must be a mapping of options")
+        raise UserError(
+            f"config {path} holds a {type(content).__name__}; it must be a mapping of options"
+        )
     return content
 
 
@@ -50,7 +54,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def merge_configs(
     paths: Sequence[str | Path], overrides: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Stack YAML fragments left to right, then overrides with dotted keys (``model.route: LRT``)."""
+    """Stack YAML fragments left to right, then overrides with dotted keys (``model.route.
+
+    LRT``).
+    """
     config: dict[str, Any] = {}
     for path in paths:
         config = merge(config, read_yaml(path))

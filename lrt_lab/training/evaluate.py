@@ -1,7 +1,8 @@
 """Evaluation, a step of its own after training: bits per byte on held-out text.
 
-Three readings of the same model: the last training pass, the exact recurrence (the headline, because it is what
-decoding does), and the curve over Jacobi passes, which shows whether more passes than training used still converge.
+Three readings of the same model: the last training pass, the exact recurrence (the headline,
+because it is what decoding does), and the curve over Jacobi passes, which shows whether more passes
+than training used still converge.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from lrt_lab.training.metrics import BitsPerByte
 if TYPE_CHECKING:
     from lrt_lab.data import EvaluationSlice
 
-#: Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost overhead each.
+# : Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost
+# overhead each.
 PARALLEL_TOKENS, SERIAL_TOKENS = 8192, 65536
 
 

@@ -1,4 +1,7 @@
-"""One clear line instead of a parser's several: what was given, what is allowed, the nearest name."""
+"""One clear line instead of a parser's several.
+
+What was given, what is allowed, the nearest name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ def explain(message: str, options: Sequence[str]) -> str:
         known = parts_of(PARTS[group])
         if wrong := re.search(r"import path string: (\S+)", text):
             name = wrong.group(1)
-            return f"unknown {group} {name!r}{nearest(name, list(known))}; known: {', '.join(sorted(known))}"
+            hint = nearest(name, list(known))
+            return f"unknown {group} {name!r}{hint}; known: {', '.join(sorted(known))}"
         if part := re.search(r"given class_path '[\w.]*?(\w+)': (.*)", text):
             return explain_part(part.group(1), part.group(2), known)
     if wrong := re.search(r"[Uu]nrecognized arguments?: -*([\w.]+)", text):
@@ -45,7 +49,9 @@ def explain_part(name: str, problem: str, known: dict[str, type]) -> str:
     if wrong := re.search(r"Option '(\w+)' is not accepted", problem):
         takes = f"; it takes: {', '.join(options)}" if options else "; it takes none"
         return f"{name} has no option {wrong.group(1)!r}{nearest(wrong.group(1), options)}{takes}"
-    if wrong := re.search(r'Parser key "(\w+)": (.*?)(?: - Expected a <class .NoneType.>.*)?$', problem):
+    if wrong := re.search(
+        r'Parser key "(\w+)": (.*?)(?: - Expected a <class .NoneType.>.*)?$', problem
+    ):
         return f"{name} option {wrong.group(1)}: {plain(wrong.group(2))}"
     return f"{name}: {plain(problem)}"
 

@@ -35,22 +35,26 @@ def fit(args: list[str]) -> int:
     """Parse, train or resume, evaluate, and say what came out."""
     run = Run(args)
     folder = Path(run.folder or Path("runs/fit") / run.hash[:10])
-    # Ctrl-C must not save a checkpoint in the middle of a batch: stop at once, resume from the last whole one.
+    # Ctrl-C must not save a checkpoint in the middle of a batch: stop at once, resume from the last
+    # whole one.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = console()
     terminal = out.is_terminal
     bars: tuple[Callback, ...] = (RichProgressBar(),) if terminal else ()
     cost = run.price()
+    tokens = run.steps * run.tokens_per_step
     out.print(
-        f"{folder}: {cost.total:,} parameters, {run.steps} steps of {run.tokens_per_step:,} tokens, "
-        f"{cost.passes:g} passes, {run.steps * run.tokens_per_step * cost.train_flops_per_token:.3g} FLOPs"
+        f"{folder}: {cost.total:,} parameters, {run.steps} steps of {run.tokens_per_step:,} "
+        f"tokens, {cost.passes:g} passes, {tokens * cost.train_flops_per_token:.3g} FLOPs"
     )
     about = {"suite": None, "scale": None, "cell": None, "seed": run.config["seed"], "axes": {}}
     try:
         with RunFolder(folder).lock():
             train(args, folder, about, Lines() if not terminal else lambda _: None, bars, terminal)
     except KeyboardInterrupt:
-        print("lrt-lab: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "lrt-lab: stopped; the same command goes on from the last checkpoint", file=sys.stderr
+        )
         return 130
     final = json.loads((folder / FINAL).read_text())
     if final["status"] == "diverged":
@@ -58,7 +62,8 @@ def fit(args: list[str]) -> int:
         return 0
     test = final["test"]
     out.print(
-        f"test bits per byte: exact recurrence {test['exact']['bpb']:.4f}, last training pass "
-        f"{test['last_pass']['bpb']:.4f} ({test['bytes']:,} bytes); {final['tokens_per_second']:,.0f} tokens/s"
+        f"test bits per byte: exact recurrence {test['exact']['bpb']:.4f}, "
+        f"last training pass {test['last_pass']['bpb']:.4f} ({test['bytes']:,} bytes); "
+        f"{final['tokens_per_second']:,.0f} tokens/s"
     )
     return 0

@@ -1,7 +1,8 @@
 """LabCLI: Lightning's command line around the lab's module and data.
 
-Parts are chosen by class name (``--model.route LRT --model.route.gamma 0.2``): the typed base classes in
-`LanguageModel`'s signature are the registry, and every exported subclass joins it by being imported.
+Parts are chosen by class name (``--model.route LRT --model.route.gamma 0.2``): the typed base
+classes in `LanguageModel`'s signature are the registry, and every exported subclass joins it by
+being imported.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class Recording:
     def __post_init__(self) -> None:
         if self.log_every < 1 or self.checkpoint_every < 1:
             raise UserError(
-                f"recording.log_every={self.log_every}, checkpoint_every={self.checkpoint_every}: at least 1 each"
+                f"recording.log_every={self.log_every}, "
+                f"checkpoint_every={self.checkpoint_every}: at least 1 each"
             )
 
 
 class LabCLI(LightningCLI):
-    """Parses a config; building the objects is a step of its own (`build`), so that pricing needs no data."""
+    """Parses a config.
+
+    Building the objects is a step of its own (`build`), so that pricing needs no data.
+    """
 
     def __init__(self, args: list[str] | dict[str, Any]) -> None:
         quiet()
@@ -71,7 +76,9 @@ class LabCLI(LightningCLI):
             raise UserError(explain(str(error), options(self.parser))) from None
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_argument("--seed", type=int, default=1, help="Keys every random draw of the run.")
+        parser.add_argument(
+            "--seed", type=int, default=1, help="Keys every random draw of the run."
+        )
         parser.add_argument(
             "--threads", type=int, default=1, help="CPU threads; results depend on their number."
         )
@@ -120,4 +127,3 @@ def quiet() -> None:
 def options(parser: LightningArgumentParser) -> list[str]:
     """Every option's dotted name."""
     return [action.dest for action in parser._actions if action.dest != "help"]
-

@@ -36,7 +36,7 @@ def pick(targets: Tensor, positions: range) -> Tensor:
 
 
 def token_losses(decoder: Decoder, hidden: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy in nats ``(B, P)`` of targets ``(B, P)`` given normed top states ``(B, P, d)``."""
+    """Cross entropy in nats of targets ``(B, P)``, given normed top states ``(B, P, d)``."""
     logits = decoder.logits(hidden)
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
     return F.cross_entropy(wide, targets.flatten(), reduction="none").view(targets.shape)

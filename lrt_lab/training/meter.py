@@ -1,9 +1,9 @@
 """The one place that knows what a cell costs.
 
-Matrix FLOPs are not written down per part: one training step of one row runs on the meta device, where tensors
-have shapes and no values, under torch's own FLOP counter. Every sweep of every pass, its backward and the head of
-every supervised pass is counted because it is executed, so a new part needs no formula. Attention counts as the
-full rectangle of queries by keys.
+Matrix FLOPs are not written down per part: one training step of one row runs on the meta device,
+where tensors have shapes and no values, under torch's own FLOP counter. Every sweep of every pass,
+its backward and the head of every supervised pass is counted because it is executed, so a new part
+needs no formula. Attention counts as the full rectangle of queries by keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Optimizers over named groups: every parameter's role decides its group, never its number of axes."""
+"""Optimizers over named groups.
+
+Every parameter's role decides its group, never its number of axes.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ def named_groups(module: nn.Module) -> dict[Role, dict[str, nn.Parameter]]:
 class Optimization:
     """How a run descends: an optimizer and the course of its learning rate.
 
-    The rate rises linearly over the first ``warmup`` of the steps and falls to ``final`` of its peak at the last
-    one, along half a cosine or a straight line.
+    The rate rises linearly over the first ``warmup`` of the steps and falls to ``final`` of its
+    peak at the last one, along half a cosine or a straight line.
 
     Args:
         lr: peak learning rate.
@@ -49,7 +52,9 @@ class Optimization:
         if lr <= 0:
             raise UserError(f"optimizer lr={lr}: it must be positive")
         if not 0 <= warmup < 1 or not 0 <= final <= 1:
-            raise UserError(f"optimizer warmup={warmup}, final={final}: both are shares from 0 to 1")
+            raise UserError(
+                f"optimizer warmup={warmup}, final={final}: both are shares from 0 to 1"
+            )
         self.lr, self.warmup, self.final = lr, warmup, final
         self.decay, self.weight_decay = decay, weight_decay
 
@@ -104,7 +109,9 @@ class AdamW(Optimization):
         self.betas, self.eps = betas, eps
 
     def build(self, module: nn.Module) -> torch.optim.Optimizer:
-        groups = [self.group(role, members, self.lr) for role, members in named_groups(module).items()]
+        groups = [
+            self.group(role, members, self.lr) for role, members in named_groups(module).items()
+        ]
         return torch.optim.AdamW(groups, betas=self.betas, eps=self.eps, foreach=True)
 
 
@@ -150,11 +157,16 @@ class MuonAdamW(AdamW):
             momentum=self.momentum,
         )
         rest = [self.group(role, members, self.lr) for role, members in groups.items()]
-        return Together([muon, torch.optim.AdamW(rest, betas=self.betas, eps=self.eps, foreach=True)])
+        return Together(
+            [muon, torch.optim.AdamW(rest, betas=self.betas, eps=self.eps, foreach=True)]
+        )
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimizers that step as one; groups are shared, so schedulers and checkpoints see them all."""
+    """Several optimizers that step as one.
+
+    Groups are shared, so schedulers and checkpoints see them all.
+    """
 
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         self.optimizers = list(optimizers)

@@ -1,7 +1,7 @@
 """One run from a config to a verdict-ready record: price it, train or resume it, evaluate it.
 
-A run's folder holds everything about it; ``DONE`` is written last, so a process killed at any moment leaves a folder
-from which the same call goes on.
+A run's folder holds everything about it; ``DONE`` is written last, so a process killed at any
+moment leaves a folder from which the same call goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,17 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from lrt_lab import __version__
 from lrt_lab.errors import UserError
-from lrt_lab.store import DONE, FINAL, META, METRICS, RunFolder, config_hash, read_json, write_json, write_text
+from lrt_lab.store import (
+    DONE,
+    FINAL,
+    META,
+    METRICS,
+    RunFolder,
+    config_hash,
+    read_json,
+    write_json,
+    write_text,
+)
 from lrt_lab.training.callbacks import Heartbeat, Record
 from lrt_lab.training.evaluate import evaluate
 from lrt_lab.training.lab_cli import LabCLI
@@ -93,7 +103,7 @@ def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(config: list[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """Check and price a config without data: its canonical form, hash, parameters, tokens and FLOPs.
+    """Check and price a config, without data: canonical form, hash, parameters, tokens, FLOPs.
 
     Raises:
         UserError: a part, an option or a value that cannot be used.
@@ -147,7 +157,9 @@ def train(
     options = run.cli.config
     write_json(folder / META, meta(run, cost, data.identity(), about))
     evaluation = options["evaluation"]
-    validation = data.slices("validation", data.validation_bytes) if evaluation["validate_every"] else None
+    validation = (
+        data.slices("validation", data.validation_bytes) if evaluation["validate_every"] else None
+    )
     record = Record(
         folder / METRICS,
         options["recording"]["log_every"],
@@ -206,7 +218,12 @@ def finish(
     beat = {"phase": "evaluate", "step": step, "steps": run.steps, "loss": record.last_finite}
     progress(beat)
     if record.diverged:
-        final |= {"status": "diverged", "test": None, "curve": None, "last_finite_loss": record.last_finite}
+        final |= {
+            "status": "diverged",
+            "test": None,
+            "curve": None,
+            "last_finite_loss": record.last_finite,
+        }
     else:
         options = run.cli.config["evaluation"]
         size = options["curve_bytes"]
@@ -233,15 +250,14 @@ def claim(folder: Path, run: Run) -> None:
     known = read_json(folder / META)
     if known is not None and known["config_hash"] != run.hash:
         raise UserError(
-            f"{folder} belongs to another config (hash {known['config_hash'][:10]}, this one is {run.hash[:10]}): "
+            f"{folder} belongs to another config (its hash is {known['config_hash'][:10]}, "
+            f"this one's {run.hash[:10]}): "
             "choose another folder, or move or delete this one"
         )
     write_text(folder / "config.yaml", yaml.safe_dump(run.config, sort_keys=False))
 
 
-def meta(
-    run: Run, cost: Cost, data: Mapping[str, str], about: Mapping[str, Any]
-) -> dict[str, Any]:
+def meta(run: Run, cost: Cost, data: Mapping[str, str], about: Mapping[str, Any]) -> dict[str, Any]:
     """Everything needed to trust or repeat the run."""
     packages = ("torch", "lightning", "litdata", "numpy")
     gpu = torch.cuda.is_available()
@@ -272,7 +288,11 @@ def git_state() -> dict[str, Any]:
     def git(*args: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", *args], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+                ["git", *args],
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd=Path(__file__).parent,
             )
         except (OSError, subprocess.CalledProcessError):
             return None

@@ -1,7 +1,7 @@
 """Record: the run's own ``metrics.jsonl``, complete whatever happens to the process.
 
-Loggers lose or repeat rows when a run is resumed; this file is cut back to the checkpoint's step and goes on from
-there, so that a resumed run leaves the same rows as one that was never cut.
+Loggers lose or repeat rows when a run is resumed; this file is cut back to the checkpoint's step
+and goes on from there, so that a resumed run leaves the same rows as one that was never cut.
 """
 
 from __future__ import annotations
@@ -117,9 +117,10 @@ class Record(Callback):
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         for logger in trainer.loggers:
-            logger.log_metrics({k: v for k, v in values.items() if k != "train/loss"}, trainer.global_step)
+            logger.log_metrics(
+                {k: v for k, v in values.items() if k != "train/loss"}, trainer.global_step
+            )
 
     def on_train_end(self, trainer: Trainer, pl_module: LanguageModel) -> None:  # type: ignore[override]
         self.seconds = self._clock()
         self.started = None
-
