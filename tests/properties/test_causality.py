@@ -1,4 +1,4 @@
-"""No position hears of later ones, and the route does carry something, as far as its passes allow."""
+"""No position hears of later ones; the route carries something, as far as its passes allow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
 WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=lambda w: f"window {w}")
 
 
-def own_ids() -> Tensor:
-    """A token id of its own for every position, so that an embedding row's gradient is a position's."""
-    return torch.arange(B * T).view(B, T)
+def own_ids(length: int = T) -> Tensor:
+    """A token id for every position: an embedding row's gradient is then that position's."""
+    return torch.arange(B * length).view(B, length)
+
+
+def heard(top: Tensor, embedding: Tensor, ids: Tensor) -> Tensor:
+    """Which positions' tokens a number depends on, ``(B, T)`` bool."""
+    (gradient,) = torch.autograd.grad(top, embedding, retain_graph=True)
+    return gradient[: ids.numel()].view(*ids.shape, -1).ne(0).any(-1)
 
 
 @WINDOWS
@@ -29,20 +35,18 @@ def test_a_changed_token_changes_no_earlier_position(
 ) -> None:
     mixer = Attention(heads=2, kv_heads=1, window=window)
     decoder = small_decoder(backbone(), route(), mixer=mixer)
-    document = documents(3, 9)
-    for changed in (4, 7):
+    for changed, document in ((4, None), (7, documents(3, 9))):
         ids = tokens()
         ids[:, changed] = (ids[:, changed] + 1) % decoder.shape.vocab
-        for reference in (None, document):
-            with torch.no_grad():
-                before = run(schedule(), decoder, Frame(tokens(), reference))
-                after = run(schedule(), decoder, Frame(ids, reference))
-            for one, other in zip(before, after, strict=True):
-                earlier = [t < changed for t in one.positions]
-                assert torch.equal(one.hidden[:, earlier], other.hidden[:, earlier]), one.name
-                if changed in one.positions:
-                    here = one.positions.index(changed)
-                    assert not torch.equal(one.hidden[:, here], other.hidden[:, here]), one.name
+        with torch.no_grad():
+            before = run(schedule(), decoder, Frame(tokens(), document))
+            after = run(schedule(), decoder, Frame(ids, document))
+        for one, other in zip(before, after, strict=True):
+            earlier = [t < changed for t in one.positions]
+            assert torch.equal(one.hidden[:, earlier], other.hidden[:, earlier]), one.name
+            if changed in one.positions:
+                here = one.positions.index(changed)
+                assert not torch.equal(one.hidden[:, here], other.hidden[:, here]), one.name
 
 
 @WINDOWS
@@ -54,13 +58,12 @@ def test_no_gradient_reaches_later_tokens(
 ) -> None:
     mixer = Attention(heads=2, kv_heads=1, window=window)
     decoder = small_decoder(backbone(), route(), mixer=mixer)
-    for scored in run(schedule(), decoder, Frame(own_ids())):
-        for column, t in list(enumerate(scored.positions))[1:4]:
-            top = scored.hidden[:, column].square().sum()
-            (gradient,) = torch.autograd.grad(top, decoder.embedding, retain_graph=True)
-            reached = gradient[: B * T].view(B, T, -1).ne(0).any(-1)
-            assert reached[:, t].all()
-            assert not reached[:, t + 1 :].any()
+    ids = own_ids(8)
+    for scored in run(schedule(), decoder, Frame(ids)):
+        t = scored.positions[1]
+        reached = heard(scored.hidden[:, 1].square().sum(), decoder.embedding, ids)
+        assert reached[:, t].all()
+        assert not reached[:, t + 1 :].any()
 
 
 @pytest.mark.parametrize("feedback", [0, 1, 2, 4])
@@ -69,14 +72,13 @@ def test_no_gradient_reaches_later_tokens(
 def test_the_state_path_reaches_as_far_as_its_passes(
     backbone: Case, route: Case, feedback: int
 ) -> None:
-    """With attention confined to its own position, a token is heard ``feedback`` positions on, no further."""
+    """With attention confined to its own position, a token is heard ``feedback`` positions on."""
     decoder = small_decoder(backbone(), route())
     for attention in attentions(decoder):
         attention.own_only = True
-    hidden = run(Jacobi(feedback + 1), decoder, Frame(own_ids()))[-1].hidden
-    t = T - 3
-    (gradient,) = torch.autograd.grad(hidden[:, t].square().sum(), decoder.embedding)
-    reached = gradient[: B * T].view(B, T, -1).ne(0).any(-1)
+    ids, t = own_ids(), T - 3
+    hidden = run(Jacobi(feedback + 1), decoder, Frame(ids))[-1].hidden
+    reached = heard(hidden[:, t].square().sum(), decoder.embedding, ids)
     distance = feedback if route.part.traits.recurrent else 0
     assert reached.tolist() == [[t - distance <= s <= t for s in range(T)]] * B
 

@@ -24,7 +24,7 @@ from tests.support.models import (
 )
 from tests.support.registry import BACKBONES, RECURRENT, ROUTES, SCHEDULES, Case
 
-# A multiple of every schedule's number of subsets: interleaving counts positions from the row's start.
+# A multiple of every schedule's number of subsets, which are counted from the row's start.
 CUT = 6
 PACKED = documents(CUT, T - CUT)
 RESTARTED = torch.cat([torch.arange(CUT), torch.arange(T - CUT)]).expand(B, -1)

@@ -25,7 +25,7 @@ def total(decoder: Decoder, passes) -> Tensor:
 def test_subsets_send_gradients_through_the_first_pass_keys_and_values(
     backbone: Case, route: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The carried state is cut, so the buffers are the only way back to what the first pass left."""
+    """The carried state is cut: the buffers are the only way back to what the first pass left."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     first: list[Tensor] = []
     memory = Decoder.memory
@@ -64,7 +64,7 @@ def test_gradients_are_finite_at_document_starts(
     backbone: Case, route: Case, schedule: Case
 ) -> None:
     decoder = small_decoder(backbone(), route())
-    frame = Frame(tokens(), documents(1, 1, 4, 6))
+    frame = Frame(tokens(8), documents(1, 1, 4, 2))
     total(decoder, run(schedule(), decoder, frame)).backward()
     for name, target in decoder.named_parameters():
         if target.grad is not None:

@@ -58,7 +58,7 @@ def test_a_subset_sees_the_subsets_before_it_in_the_same_round(
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     passes = run(Interleaved(subsets), decoder, frame)
     first = run(Jacobi(2), decoder, frame)[1].hidden
-    # Subset 0 has only states of the first pass before it in the row, beside its own keys and values.
+    # Position 0 has nothing before it: there the two agree.
     assert error(passes[1].hidden[:, :1], first[:, :1]) <= SAME
     for later in passes[2:]:
         stale = first[:, list(later.positions)]

@@ -1,4 +1,4 @@
-"""Jacobi passes against the exact recurrence: where they arrive, and that they do not arrive earlier."""
+"""Jacobi passes against the exact recurrence: where they arrive, and that no pass does earlier."""
 
 from __future__ import annotations
 

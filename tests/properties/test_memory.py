@@ -20,7 +20,9 @@ def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route:
         zero = torch.zeros_like(none.carried)
         present = torch.ones_like(frame.ids, dtype=torch.bool)
         entering = [Memory(zero, present), decoder.memory(zero, frame, frame.positions)]
-        off = [error(decoder.sweep(frame, frame.positions, m).hidden, none.hidden) for m in entering]
+        off = [
+            error(decoder.sweep(frame, frame.positions, m).hidden, none.hidden) for m in entering
+        ]
     if route.part.traits.zero_is_none:
         assert max(off) <= SAME
     else:

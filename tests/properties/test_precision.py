@@ -18,7 +18,7 @@ from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
 def test_a_narrow_model(
     backbone: Case, route: Case, schedule: Case, dtype: torch.dtype, far: float
 ) -> None:
-    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(8), documents(3, 5))
     with torch.no_grad():
         wide = run(schedule(), decoder, frame)
         narrow = run(schedule(), decoder.to(dtype), frame)
@@ -32,7 +32,7 @@ def test_a_narrow_model(
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
 def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
-    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens(), documents(5, 7))
+    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens(8), documents(3, 5))
     wide = run(schedule(), decoder, frame)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = run(schedule(), decoder, frame)

@@ -31,7 +31,7 @@ def decode(decoder: Decoder, frame: Frame, chunk: int, cache: Cache) -> tuple[Te
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("chunk", [1, 3, 5, T])
+@pytest.mark.parametrize("chunk", [1, 3, T])
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
 def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradients: str) -> None:
@@ -58,16 +58,19 @@ def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradien
     assert error(hidden, exact(decoder, frame.select(rows))[:, 5:]) <= SAME
 
 
-@pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("capacity", [T, 4], ids=lambda n: f"capacity {n}")
+@pytest.mark.parametrize(
+    ("gradients", "capacity"),
+    [(False, T), (False, 4), (True, T)],
+    ids=["room", "growing", "values"],
+)
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
 def test_an_earlier_cache_can_be_gone_back_to(
-    backbone: Case, route: Case, capacity: int, gradients: str
+    backbone: Case, route: Case, capacity: int, gradients: bool
 ) -> None:
-    decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
-    other = Frame(torch.cat([frame.ids[:, :4], tokens(seed=9)[:, 4:]], dim=1))
-    with torch.set_grad_enabled(GRADIENTS[gradients]):
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(9))
+    other = Frame(torch.cat([frame.ids[:, :4], tokens(9, seed=9)[:, 4:]], dim=1))
+    with torch.set_grad_enabled(gradients):
         _, early = decode(decoder, frame.head(4), 4, decoder.cache(B, capacity))
         wrong, _ = decode(decoder, other, 3, early)
         right, _ = decode(decoder, frame, 3, early)

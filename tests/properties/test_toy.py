@@ -20,7 +20,7 @@ TOY = golden("toy_jacobi")
 
 
 class Toy(Decoder):
-    """m_t = a m_{t-1} + b_t in place of the stack: only sweeping is replaced, the memory's path is not."""
+    """m_t = a m_{t-1} + b_t in place of the stack; the memory's path is the real one."""
 
     def __init__(self) -> None:
         super().__init__(2, 1, 2, route=LRT(), mixer=Attention(heads=1), ffn=SquaredReLU(1))

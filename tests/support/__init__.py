@@ -1,1 +1,1 @@
-"""What several test folders share: the registries as cases, small models, comparisons, golden arrays."""
+"""What several test folders share: registries as cases, small models, comparisons, arrays."""

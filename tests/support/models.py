@@ -27,7 +27,7 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
 
 
 def small_decoder(backbone: Any = None, route: Any = None, **options: Any) -> Decoder:
-    """A float64 decoder of 4 blocks, width 8, two query heads on one K/V head, all weights random."""
+    """A float64 decoder, two query heads on one K/V head, all of its weights random."""
     defaults = {
         "width": WIDTH,
         "blocks": BLOCKS,

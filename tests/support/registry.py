@@ -43,7 +43,7 @@ def exported(package: ModuleType, base: type) -> list[type]:
 
 
 def alternatives(annotation: Any, default: Any, counts: bool) -> list[Any]:
-    """Other values that an option can take: a flag's other side, literals, with ``counts`` one more."""
+    """Other values of an option: a flag's other side, literals, with ``counts`` one more."""
     if annotation is bool:
         return [not default]
     if annotation is int and counts:
