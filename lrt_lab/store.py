@@ -4,11 +4,11 @@ A run's identity is the hash of its canonical resolved config, and its state is 
 files that are there (never stored), so that a process killed at any moment leaves nothing that
 could contradict the truth:
 
-    DONE                                 -> done        (written last, by rename)
-    lock held by a living process        -> running     (the kernel drops it with the process, also
-    on SIGKILL) failed.json                          -> failed      (removed when the run is tried
-    again) checkpoints/last.ckpt                -> resumable none of these                        ->
-    pending
+    DONE                            -> done        (written last, by rename)
+    lock held by a living process   -> running     (the kernel drops it, also on SIGKILL)
+    failed.json                     -> failed      (removed when the run is tried again)
+    checkpoints/last.ckpt           -> resumable
+    none of these                   -> pending
 
 The lock is `flock`, which is reliable on local file systems; on NFS no two machines may work on one
 suite at a time.

@@ -1,8 +1,6 @@
-"""Suites: a declared matrix of cells and seeds, run in worker processes and resumed wherever it was
-cut.
+"""Suites: a declared matrix of cells and seeds, run in worker processes, resumed wherever it is cut.
 
-    experiments/h1.yaml -> declaration -> expansion -> plan -> runner + workers -> run folders ->
-    report
+    suite file -> declaration -> expansion -> plan -> runner and workers -> run folders -> report
 
 Everything in this package except `worker` runs in the parent process, which never imports torch.
 """

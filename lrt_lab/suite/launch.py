@@ -137,9 +137,10 @@ class Launch:
     def _run(
         self, plan: dict[str, Any], todo: list[dict[str, Any]], done: int, began: float
     ) -> Outcome:
-        seconds = from_finished(todo, self.folder)
+        seconds = from_finished(plan["cells"], self.folder)
         if seconds is not None:
-            todo = [{**entry, "seconds": one} for entry, one in zip(todo, seconds, strict=True)]
+            known = dict(zip((entry["folder"] for entry in plan["cells"]), seconds, strict=True))
+            todo = [{**entry, "seconds": known[entry["folder"]]} for entry in todo]
         pool = self._workers(len(todo))
         by_name = {(run.cell.name, run.seed): run for run in expansion.runs(self.suite, self.scale)}
 
