@@ -1,4 +1,4 @@
-"""Suites: a declared matrix of cells and seeds, run in worker processes, resumed wherever it is cut.
+"""Suites: a declared matrix of cells and seeds, run in worker processes, resumed where it was cut.
 
     suite file -> declaration -> expansion -> plan -> runner and workers -> run folders -> report
 
