@@ -15,7 +15,7 @@ import numpy as np
 from lrt_lab.analysis.blocked import blocked
 from lrt_lab.analysis.estimate import Estimate, independent, paired
 from lrt_lab.analysis.signflip import sign_flip
-from lrt_lab.analysis.square import CONTRASTS, Square
+from lrt_lab.analysis.square import CONTRASTS, Scale, Square, log
 from lrt_lab.analysis.table import Table
 from lrt_lab.errors import UserError
 
@@ -47,16 +47,16 @@ class Tested:
     sign_flip: np.ndarray | None
 
 
-def evaluate(table: Table, contrast: Contrast) -> Tested:
+def evaluate(table: Table, contrast: Contrast, scale: Scale = log) -> Tested:
     """Evaluate one contrast on the complete blocks of the cells that it weighs."""
     names = [cell for cell, weight in contrast.weights.items() if weight]
     part = table.select(names).blocks()
     weights = np.array([contrast.weights[cell] for cell in names], dtype=float)
-    y = np.log(part.loss)
+    y = scale(part.loss)
     if not part.paired:
         return Tested(contrast, independent(y, weights), None, None)
     differences = np.einsum("c,...cs->...s", weights, y)
-    whole = np.log(table.blocks().loss)
+    whole = scale(table.blocks().loss)
     everywhere = np.array([contrast.weights.get(cell, 0.0) for cell in table.cells])
     return Tested(contrast, paired(differences), blocked(whole, everywhere), sign_flip(differences))
 

@@ -22,10 +22,10 @@ def sign_flip(differences: ArrayLike) -> np.ndarray:
     """
     d = np.asarray(differences, dtype=float)
     n = d.shape[-1]
-    if n == 0 or n > MOST_SEEDS:
+    if n < 2 or n > MOST_SEEDS:
         return np.full(d.shape[:-1], np.nan)
     # a vector and its negative have the same |mean|: half of them suffice
-    half = signs(n)[: 2 ** (n - 1)] if n > 1 else signs(n)
+    half = signs(n)[: 2 ** (n - 1)]
     sums = np.abs(d @ half.T)
     observed = np.abs(d.sum(axis=-1))
     # ties count as reached, also when rounding splits them

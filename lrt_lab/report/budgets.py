@@ -37,9 +37,19 @@ def budgets(losses: Table, design: Design, records: Sequence[Record]) -> dict[st
         summary["interpolated"] = read_off
         summary["mismatch"] = None if read_off else _mismatch(square, records, match)
         summary["tolerance"] = TOLERANCE
+        summary["label"] = _label(match, summary["mismatch"])
         summary["sensitivity"] = None if read_off else _sensitivity(records, design, square)
         found[match] = summary
     return found
+
+
+def _label(match: str, mismatch: float | None) -> str:
+    """How this budget is called: what was only run, and not matched, must not read as matched."""
+    if match == "tokens" and mismatch is None:
+        return "budgets as run (tokens not recorded)"
+    if match == "tokens" and mismatch > TOLERANCE:
+        return "budgets as run (tokens differ)"
+    return BUDGETS[match]
 
 
 def matched(
@@ -126,9 +136,11 @@ def _summary(
             "sd_low": spread[1],
             "sd_high": spread[2],
             **_scales(study, losses, design, records, match, level),
-            "blocked": test(study.blocked["interaction"], level) if study.blocked else None,
+            "blocked": test(study.blocked["interaction"], level)
+            if study.blocked and main.n > 1
+            else None,
             "equal_variances_p": study.equal_variances,
-            "sign_flip_floor": sign_flip_floor(main.n) if study.per_seed and main.n else None,
+            "sign_flip_floor": sign_flip_floor(main.n) if study.per_seed and main.n > 1 else None,
         },
         "ratio": {
             "point": study.ratio.point,

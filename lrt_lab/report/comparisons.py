@@ -12,7 +12,8 @@ import numpy as np
 
 from lrt_lab.analysis.contrasts import Contrast, Tested, against, evaluate, of_square, pairs
 from lrt_lab.analysis.multiplicity import benjamini_hochberg, holm
-from lrt_lab.analysis.square import Square
+from lrt_lab.analysis.square import Square, absolute
+from lrt_lab.analysis.study import GAINS
 from lrt_lab.analysis.table import Table
 from lrt_lab.errors import UserError
 from lrt_lab.report.records import Design
@@ -65,7 +66,11 @@ def family(losses: Table, design: Design) -> list[dict[str, Any]]:
     (exploration).
     """
     options = known(design)
-    names = design.family or tuple(c.name for c in variants(design) if design.baseline)
+    names = design.family
+    if not names and design.square is not None:
+        names = (*GAINS, design.primary)
+    elif not names and design.baseline is not None:
+        names = tuple(contrast.name for contrast in variants(design))
     return _adjusted(losses, [named(name, options) for name in names], design)
 
 
@@ -109,17 +114,18 @@ def _interaction(square: Square, name: str) -> Contrast:
 
 
 def _adjusted(losses: Table, contrasts: Iterable[Contrast], design: Design) -> list[dict[str, Any]]:
-    tested = [evaluate(losses, contrast) for contrast in contrasts]
-    if not tested:
+    both = [(evaluate(losses, c), evaluate(losses, c, absolute)) for c in contrasts]
+    if not both:
         return []
+    tested = [on_log for on_log, _ in both]
     p = np.array([float(item.estimate.p()) for item in tested])
     return [
-        _row(item, design, float(h), float(q))
-        for item, h, q in zip(tested, holm(p), benjamini_hochberg(p), strict=True)
+        _row(on_log, in_nats, design, float(h), float(q))
+        for (on_log, in_nats), h, q in zip(both, holm(p), benjamini_hochberg(p), strict=True)
     ]
 
 
-def _row(item: Tested, design: Design, p_holm: float, q: float) -> dict[str, Any]:
+def _row(item: Tested, in_nats: Tested, design: Design, p_holm: float, q: float) -> dict[str, Any]:
     level = 1 - design.alpha
     return test(
         item.estimate,
@@ -127,6 +133,7 @@ def _row(item: Tested, design: Design, p_holm: float, q: float) -> dict[str, Any
         name=item.contrast.name,
         label=_label(item.contrast.name, design),
         weights=dict(item.contrast.weights),
+        absolute=interval(in_nats.estimate, level),
         p_holm=p_holm,
         q_bh=q,
         p_sign_flip=item.sign_flip,

@@ -22,6 +22,11 @@ PLACES = {
 COSTS = {"tokens": "tokens", "train_flops": "training FLOPs", "train_seconds": "wall-clock"}
 
 
+def cost_name(results: Results, cost: str) -> str:
+    """What a cost is called: a table's own column name where it has one."""
+    return results["suite"]["cost_names"].get(cost, COSTS[cost])
+
+
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, first column left, the others right."""
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(['---'] + ['---:'] * (len(head) - 1))}|"]
@@ -38,7 +43,7 @@ def squares(results: Results) -> list[str]:
     """One section per budget."""
     parts = []
     for match, budget in all_budgets(results).items():
-        parts.append(f"## Effects at {BUDGETS[match]}")
+        parts.append(f"## Effects at {budget.get('label', BUDGETS[match])}")
         if "unavailable" in budget:
             parts.append(f"Not available: {budget['unavailable']}.")
             continue
@@ -113,7 +118,9 @@ def _notes(results: Results, budget: Budget) -> list[str]:
         f"I is the log gain on {square['improved']} minus the log gain on {square['base']} ({how}, "
         f"n = {budget['n']}). Improvements *multiply* when I = 0 on ln loss and *more than "
         f"multiply* when I > 0. {percent(effect['inner_level'])} interval of I, for equivalence: "
-        f"{interval(effect['inner'])}.",
+        f"{interval(effect['inner'])}."
+        if effect["low"] is not None
+        else f"I is the log gain on {square['improved']} minus the log gain on {square['base']}.",
         _ratio(results, budget),
     ]
     if effect["sign_flip_floor"] is not None:
@@ -218,7 +225,9 @@ def multipliers(results: Results) -> list[str]:
     for cost, by_name in found.items():
         for name, value in by_name.items():
             if value is not None and value["budgets"] >= 2:
-                rows.append([name, COSTS[cost], _multiplier(value), str(value["budgets"])])
+                rows.append(
+                    [name, cost_name(results, cost), _multiplier(value), str(value["budgets"])]
+                )
     if not rows:
         return []
     few = any(
@@ -299,6 +308,7 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], level: str) -> str:
     head = [
         "contrast",
         f"ln loss [{level}]",
+        "nats/token",
         "blocked model",
         "p (t)",
         "p (Holm)",
@@ -311,6 +321,7 @@ def _contrasts(rows: Sequence[Mapping[str, Any]], level: str) -> str:
             [
                 row["label"],
                 interval(row),
+                interval(row["absolute"]),
                 interval(row["blocked"]) if row["blocked"] else NONE,
                 p(row["p"]),
                 p(row["p_holm"]),
@@ -331,12 +342,12 @@ def _factor(found: Mapping[str, Any]) -> str:
 def sensitivity(results: Results) -> list[str]:
     """What changes when diverged runs are scored instead of dropped with their blocks."""
     lines = []
-    for match, budget in all_budgets(results).items():
+    for budget in all_budgets(results).values():
         found = budget.get("sensitivity")
         if found:
             lost = f"; {found['unscored']} have none" if found["unscored"] else ""
             lines.append(
-                f"- {BUDGETS[match]}: I = {interval(found['interaction'])} (n = "
+                f"- {budget['label']}: I = {interval(found['interaction'])} (n = "
                 f"{found['n']}{lost}), "
                 f"reading {found['reading']}."
             )

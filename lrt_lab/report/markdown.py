@@ -65,6 +65,10 @@ def _seeds(results: Results) -> str:
     if not results["suite"]["seeded"]:
         return "Seeds: none, one value a cell."
     planned = found["planned_seeds"]
+    if not results["suite"]["paired"]:
+        counts = sorted({cell["n"] for cell in results["cells"]})
+        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        return f"Seeds: unpaired, {span} runs per cell; {planned or 'no number'} planned."
     parts = [f"{planned} planned" if planned is not None else "no number was planned"]
     parts.append(f"{len(found['seeds'])} here ({', '.join(map(str, found['seeds']))})")
     if results["suite"]["paired"]:

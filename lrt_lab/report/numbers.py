@@ -38,7 +38,7 @@ def interval(found: Mapping[str, Any], percent: bool = False) -> str:
     if point is None:
         return NONE
     if low is None or high is None:
-        return signed(point, 4) + unit
+        return signed(point, 6 if not percent else 4) + unit
     places = decimals((high - low) / 2)
     return f"{signed(point, places)}{unit} [{signed(low, places)}, {signed(high, places)}]"
 

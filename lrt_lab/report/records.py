@@ -82,6 +82,7 @@ class Design:
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True
+    cost_names: Mapping[str, str] = field(default_factory=dict)
     outcome: str = "exact"
     paired: bool = True
     title: str = ""

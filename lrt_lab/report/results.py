@@ -86,6 +86,7 @@ def _suite(design: Design) -> dict[str, Any]:
         "paired": design.paired,
         "seeded": design.seeded,
         "baseline": design.baseline,
+        "cost_names": dict(design.cost_names),
     }
 
 

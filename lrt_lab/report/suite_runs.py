@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lrt_lab.analysis.square import Square
 from lrt_lab.errors import UserError
 from lrt_lab.report.records import Design, Record, Twin
@@ -158,6 +160,8 @@ def record_of(
         )
     test = (final.get("test") or {}).get(outcome) or {}
     parameters = final.get("parameters") or planned
+    if final["status"] == "finished":
+        _require_losses(item, test, final.get("test") or {})
     return Record(
         **base,
         status=final["status"],
@@ -175,3 +179,23 @@ def record_of(
         final=final,
         meta=meta,
     )
+
+
+def _require_losses(
+    item: Mapping[str, Any], outcome: Mapping[str, Any], test: Mapping[str, Any]
+) -> None:
+    """A finished run has a finite loss in nats per token, and bits per byte that agree with it."""
+    where = f"{item['cell']}, seed {item['seed']}"
+    loss = np.asarray(outcome.get("loss", NAN), dtype=float)
+    if not np.isfinite(loss).all():
+        raise UserError(
+            f"{where}: the run is finished but its loss is {outcome.get('loss')}; "
+            "a run without a finite loss is 'diverged', or has to be evaluated again"
+        )
+    if test.get("bytes") and test.get("tokens") and outcome.get("bpb") is not None:
+        bpb = loss * test["tokens"] / (test["bytes"] * np.log(2))
+        if not np.allclose(bpb, outcome["bpb"], rtol=0.02):
+            raise UserError(
+                f"{where}: mixed units: {loss} nats per token are {bpb:.4f} bits per byte, "
+                f"but the record says {outcome['bpb']}"
+            )

@@ -141,7 +141,7 @@ def gate(results: Results, budget: Budget) -> str:
     route, parts = results["square"]["route"], []
     for name, gain in budget["gains"].items():
         if gain["log"]["low"] is None:
-            return f"The gains of {route} have no interval yet."
+            return f"The gains of {route} have no interval."
         state = "shown" if gain["shown"] else "negative" if gain["log"]["high"] < 0 else "not shown"
         parts.append(f"{state} on {name} ({interval(gain['relative'], True)})")
     return f"The gain of {route}, relative, is {listing(parts)}."

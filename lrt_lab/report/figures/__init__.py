@@ -13,19 +13,24 @@ def draw(results: Mapping[str, Any], curves: Sequence[Curve], folder: Path) -> l
     """Draw every figure that the results have data for, as SVG and PNG; returns name, alt text and
     caption of each.
     """
-    from lrt_lab.report.figures import effects, learning, passes
+    from lrt_lab.report.figures import effects, forest, learning, passes
     from lrt_lab.report.figures.style import Look, save, style
 
     look = Look(results)
     drawn = []
     with style():
         for make in (
-            learning.against_tokens,
-            learning.against_flops,
             effects.gains,
             effects.lines,
             effects.strip,
+            forest.variants,
+            forest.pairs,
+            forest.multipliers,
+            learning.against_tokens,
+            learning.against_flops,
+            learning.against_seconds,
             passes.passes,
+            passes.positions,
         ):
             figure = make(results, curves, look)
             if figure is not None:

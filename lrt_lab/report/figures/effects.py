@@ -8,181 +8,159 @@ from typing import Any
 import numpy as np
 
 from lrt_lab.report.curves import Curve
+from lrt_lab.report.effect_tables import all_budgets
 from lrt_lab.report.figures.style import Drawing, Look, panels
 from lrt_lab.report.numbers import interval
-from lrt_lab.report.records import BUDGETS
 
 
 def _budgets(results: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {match: b for match, b in results["budgets"].items() if b.get("n")}
+    return {match: b for match, b in all_budgets(results).items() if b.get("n")}
 
 
 def gains(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
-    """Gain of the route per backbone, one panel per budget."""
+    """Gain of the route per backbone at every budget."""
     budgets = _budgets(results)
     if not budgets:
         return None
-    route, margin = results["square"]["route"], results["suite"]["margin"]
-    figure, axes = panels(len(budgets), width=min(6.4, 3.4 * len(budgets)))
-    said = []
-    for ax, (match, budget) in zip(axes, budgets.items(), strict=True):
-        ax.axhline(0, color="black", linewidth=0.8)
-        for place, (name, gain) in enumerate(budget["gains"].items()):
-            log = gain["log"]
-            ax.bar(
-                place,
-                log["point"],
-                width=0.55,
-                color=look.colour(name),
-                alpha=0.45,
-                edgecolor=look.colour(name),
-            )
-            if log["low"] is not None:
-                ax.errorbar(
-                    place,
-                    log["point"],
-                    [[log["point"] - log["low"]], [log["high"] - log["point"]]],
-                    color="black",
-                    capsize=4,
-                    linewidth=1.2,
-                )
-            points = log["per_seed"] or []
-            spots = (
-                place + np.linspace(-0.16, 0.16, len(points))
-                if len(points) > 1
-                else np.array([place] * len(points), float)
-            )
-            ax.plot(
-                spots,
-                points,
-                linestyle="none",
-                marker=look.marker(name),
-                markersize=3.5,
-                markerfacecolor="white",
-                markeredgecolor="black",
-                markeredgewidth=0.7,
-            )
-            said.append(f"{name} at {BUDGETS[match]} {interval(log)}")
-        ax.set_xticks(range(len(budget["gains"])), list(budget["gains"]))
-        ax.set_xlim(-0.6, len(budget["gains"]) - 0.4)
-        ax.grid(axis="x", visible=False)
-        ax.set_title(BUDGETS[match], loc="left")
-    _share_y(axes)
-    axes[0].set_ylabel(f"gain of {route} in ln loss")
+    route = results["square"]["route"]
+    rows = [(m, name, g) for m, b in budgets.items() for name, g in b["gains"].items()]
+    figure, (ax,) = panels(height=0.75 + 0.42 * len(rows))
+    ax.axvline(0, color="black", linewidth=0.8)
+    said, ticks = [], []
+    for i, (match, name, gain) in enumerate(rows):
+        # a gap between budgets groups the bars
+        place = i + 0.5 * list(budgets).index(match)
+        ticks.append((place, name))
+        log, colour = gain["log"], look.colour(name)
+        ax.barh(place, log["point"], 0.62, color=look.tint(name), edgecolor=colour, linewidth=1)
+        points = np.array(log["per_seed"] or [])
+        spots = (
+            place + np.linspace(-0.2, 0.2, len(points))
+            if len(points) > 1
+            else [place] * len(points)
+        )
+        ax.plot(points, spots, **look.points(name))
+        if log["low"] is not None:
+            ax.plot([log["low"], log["high"]], [place] * 2, color="black", linewidth=1.6)
+            ax.plot([log["low"], log["high"]], [place] * 2, "|", color="black", markersize=7)
+        said.append(f"{name} at {budgets[match]['label']} {interval(log)}")
+    for k, match in enumerate(budgets):
+        top = k * (len(rows) / len(budgets) + 0.5) - 0.42
+        ax.annotate(
+            budgets[match]["label"],
+            (1, top),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=8,
+        )
+    ax.set_yticks([place for place, _ in ticks], [name for _, name in ticks])
+    ax.set_ylim(ticks[-1][0] + 0.5, -0.85)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel(f"gain of {route} in ln loss (about the relative improvement)")
     caption = (
-        f"Gain of {route} in ln loss per backbone (about the relative improvement). Bars: "
-        f"mean; whiskers: 95% t interval; points: seeds. Margin for the interaction: {margin:g}."
+        f"Gain of {route} in ln loss per backbone and budget. Bars: mean; black lines: "
+        f"{_level(results)} t interval; points: seeds."
     )
-    return Drawing(
-        "gains", figure, f"Bars of the gain of {route} in ln loss: {'; '.join(said)}.", caption
-    )
+    alt = f"Bars of the gain of {route} in ln loss: {'; '.join(said)}."
+    return Drawing("gains", figure, alt, caption)
 
 
 def lines(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
-    """The interaction plot: loss without and with the route, one line per backbone, thin lines per
+    """The interaction plot: loss without and with the route, one line per backbone, thin per
     seed.
     """
-    budgets = _budgets(results)
+    # losses read off between budgets belong to no run, so they have no place here
+    budgets = {m: b for m, b in _budgets(results).items() if not b["interpolated"]}
     if not budgets:
         return None
     square = results["square"]
-    figure, axes = panels(len(budgets), width=min(6.4, 3.4 * len(budgets)))
+    figure, axes = panels(len(budgets), width=min(6.4, 3.4 * len(budgets)), height=3.1)
     said = []
     for ax, (match, budget) in zip(axes, budgets.items(), strict=True):
         for name, cells in (
             (square["base"], budget["cells"][:2]),
             (square["improved"], budget["cells"][2:]),
         ):
-            values = np.array([_losses(look.cells[cell], budget["seeds"]) for cell in cells])
-            for seed in values.T:
-                ax.plot([0, 1], seed, color=look.colour(name), linewidth=0.5, alpha=0.5)
-            mean = values.mean(axis=1)
+            values = [_losses(look.cells[cell], budget["seeds"]) for cell in cells]
+            if budget["seeds"]:
+                ax.plot([0, 1], values, color=look.colour(name), linewidth=0.5, alpha=0.55)
+            else:
+                for place, found in enumerate(values):
+                    ax.plot([place] * len(found), found, **look.points(name))
+            mean = [float(np.mean(found)) for found in values]
             ax.plot(
-                [0, 1],
-                mean,
-                color=look.colour(name),
-                marker=look.marker(name),
-                linewidth=2,
-                label=name,
-                markersize=6,
+                [0, 1], mean, color=look.colour(name), label=name, linewidth=2.2, **look.solid(name)
             )
-            said.append(f"{name} at {BUDGETS[match]} from {mean[0]:.4f} to {mean[1]:.4f}")
+            said.append(f"{name} at {budgets[match]['label']} from {mean[0]:.4f} to {mean[1]:.4f}")
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter("{x:.3f}")
-        ax.yaxis.set_minor_formatter("{x:.3f}")
         ax.set_xticks([0, 1], [square["none"], square["route"]])
         ax.set_xlim(-0.2, 1.2)
         ax.grid(axis="x", visible=False)
-        ax.set_title(BUDGETS[match], loc="left")
-    _share_y(axes)
+        ax.set_title(budgets[match]["label"], loc="left")
+    low, high = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
+    ticks = _ticks(low, high)
+    for ax in axes:
+        ax.set_ylim(low, high)
+        ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_yticks([], minor=True)
     axes[0].set_ylabel("loss, nats per token (log scale)")
     axes[0].legend()
     caption = (
-        "Interaction plot. On this logarithmic axis parallel lines are effects that "
-        "multiply. Thick: mean over complete pair blocks; thin: seeds."
+        "Interaction plot. On this logarithmic axis parallel lines are effects that multiply. "
+        "Thick: mean; thin or small: seeds."
     )
-    return Drawing(
-        "interaction",
-        figure,
-        f"Loss without and with {square['route']}: {'; '.join(said)}.",
-        caption,
-    )
+    alt = f"Loss without and with {square['route']}: {'; '.join(said)}."
+    return Drawing("interaction", figure, alt, caption)
 
 
 def strip(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
     """Per-seed interactions with their mean and interval, zero and the margin band."""
-    budgets = {match: b for match, b in _budgets(results).items() if b["interaction"]["per_seed"]}
-    if not budgets:
+    budgets = {m: b for m, b in _budgets(results).items() if b["interaction"]["per_seed"]}
+    if not budgets or not results["suite"]["seeded"]:
         return None
     margin = results["suite"]["margin"]
-    figure, (ax,) = panels(height=0.9 + 0.75 * len(budgets))
-    ax.axvspan(-margin, margin, color="#DDDDDD", linewidth=0, label=f"margin, {margin:g}")
+    figure, (ax,) = panels(height=0.8 + 0.62 * len(budgets))
+    ax.axvspan(-margin, margin, color="#DDDDDD", linewidth=0, zorder=0)
     ax.axvline(0, color="black", linewidth=0.8)
     said = []
     for row, (match, budget) in enumerate(budgets.items()):
         effect = budget["interaction"]
         points = np.array(effect["per_seed"])
-        ax.plot(
-            points,
-            np.full(len(points), row + 0.16),
-            linestyle="none",
-            marker="o",
-            markersize=4.5,
-            markerfacecolor="white",
-            markeredgecolor="black",
-        )
+        ax.plot(points, np.full(len(points), row - 0.14), **{**look.points(None), "markersize": 5})
         for seed, point in zip(budget["seeds"], points, strict=True):
-            ax.annotate(
-                str(seed),
-                (point, row + 0.16),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha="center",
-                fontsize=6,
-            )
+            place = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center"}
+            ax.annotate(str(seed), (point, row - 0.14), fontsize=6.5, **place)
         if effect["low"] is not None:
-            ax.plot([effect["low"], effect["high"]], [row - 0.14] * 2, color="black", linewidth=1.6)
-        ax.plot([effect["point"]], [row - 0.14], marker="D", color="black", markersize=5)
-        said.append(f"{BUDGETS[match]} {interval(effect)}")
-    ax.set_yticks(range(len(budgets)), [BUDGETS[m] for m in budgets])
-    ax.set_ylim(len(budgets) - 0.45, -0.55)
-    ax.invert_yaxis()
-    ax.set_ylim(-0.5, len(budgets) - 0.4)
+            ax.plot([effect["low"], effect["high"]], [row + 0.2] * 2, color="black", linewidth=1.8)
+        ax.plot([effect["point"]], [row + 0.2], marker="D", color="black", markersize=5.5)
+        said.append(f"{budgets[match]['label']} {interval(effect)}")
+    ax.set_yticks(range(len(budgets)), [b["label"] for b in budgets.values()])
+    ax.set_ylim(len(budgets) - 0.5, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("interaction I in ln loss (right of zero: more than multiply)")
+    ax.set_xlabel("interaction I in ln loss (right of 0: more than multiply)")
     caption = (
-        "Interaction by seed (circles, numbered), mean and 95% t interval (diamond and "
-        "line); grey: the margin within which an interaction does not matter."
+        f"Interaction by seed (circles, numbered), mean and {_level(results)} t interval (diamond, "
+        f"line); grey: the margin of {margin:g} within which an interaction does not matter."
     )
     return Drawing("interaction-seeds", figure, f"Interaction by seed: {'; '.join(said)}.", caption)
 
 
+def _level(results: Mapping[str, Any]) -> str:
+    return f"{100 * (1 - results['suite']['alpha']):g}%"
+
+
 def _losses(cell: Mapping[str, Any], seeds: Sequence[Any]) -> list[float]:
+    if not seeds:
+        return cell["loss"]["values"]
     by_seed = dict(zip(cell["seeds"], cell["loss"]["values"], strict=True))
     return [by_seed[seed] for seed in seeds]
 
 
-def _share_y(axes: Sequence[Any]) -> None:
-    low, high = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
-    for ax in axes:
-        ax.set_ylim(low, high)
+def _ticks(low: float, high: float) -> list[float]:
+    """About five round values."""
+    raw = (high - low) / 5
+    size = 10 ** np.floor(np.log10(raw))
+    step = size * min((m for m in (1, 2, 2.5, 5, 10) if m * size >= raw), default=10)
+    first = np.ceil(low / step)
+    return [float(round(k * step, 10)) for k in np.arange(first, np.floor(high / step) + 1)]

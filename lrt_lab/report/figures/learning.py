@@ -1,4 +1,4 @@
-"""Loss against tokens and against training FLOPs: mean over seeds with a t band, thin lines per
+"""Loss against tokens, training FLOPs and time: mean over seeds with a t band, thin lines per
 seed.
 """
 
@@ -28,6 +28,13 @@ def against_flops(
 ) -> Drawing | None:
     """Loss against training FLOPs; the matched twins are what may be compared at the right end."""
     return _draw(results, curves, look, "flops", "training FLOPs", "loss-flops")
+
+
+def against_seconds(
+    results: Mapping[str, Any], curves: Sequence[Curve], look: Look
+) -> Drawing | None:
+    """Loss against training seconds."""
+    return _draw(results, curves, look, "seconds", "training seconds", "loss-seconds")
 
 
 def _draw(

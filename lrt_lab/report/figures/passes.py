@@ -1,4 +1,4 @@
-"""Bits per byte against the number of evaluation passes, with the exact recurrence as a line."""
+"""Bits per byte against evaluation pass, with the exact recurrence as a line; loss by position."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lrt_lab.analysis.estimate import paired
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.figures.style import Drawing, Look, panels
 
@@ -44,3 +45,30 @@ def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> D
     return Drawing(
         "passes", figure, f"Bits per byte against evaluation pass: {'; '.join(said)}.", caption
     )
+
+
+def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
+    """Loss by position in the window: a recurrence needs some positions to warm up."""
+    found = [p for p in results["positions"] if look.cells[p["cell"]]["twin"] is None]
+    if not found:
+        return None
+    figure, (ax,) = panels()
+    said = []
+    for item in found:
+        looks = look.line(item["cell"])
+        values = np.array(item["per_seed"])
+        low, high = paired(values.T).interval()
+        mean = values.mean(axis=0)
+        if np.isfinite(low).all():
+            ax.fill_between(
+                item["position"], low, high, color=looks["color"], alpha=0.16, linewidth=0
+            )
+        ax.plot(item["position"], mean, **{**looks, "markersize": 3.5})
+        said.append(f"{item['cell']} from {mean[0]:.3f} to {mean[-1]:.3f}")
+    ax.set_xlabel("position in the window")
+    ax.set_ylabel("nats per token")
+    ax.legend()
+    caption = (
+        "Loss by position in the evaluation window; band: pointwise 95% t interval over seeds."
+    )
+    return Drawing("positions", figure, f"Loss by position: {'; '.join(said)}.", caption)

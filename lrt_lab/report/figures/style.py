@@ -16,6 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.colors import to_rgb  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 # Ordered so that neighbours differ in lightness as well as in hue
@@ -45,6 +46,7 @@ SETTINGS: dict[str, Any] = {
     "lines.markersize": 5,
     "legend.frameon": False,
     "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-4, 5),
     # ids in the SVG come from this salt and not from chance
     "svg.hashsalt": "lrt-lab",
     "svg.fonttype": "path",
@@ -87,9 +89,25 @@ class Look:
         """The colour of a value of the first axis."""
         return COLOURS[self.place(self.firsts, first) % len(COLOURS)]
 
-    def marker(self, first: str) -> str:
-        """The marker of a value of the first axis."""
-        return MARKERS[self.place(self.firsts, first) % len(MARKERS)]
+    def tint(self, first: str) -> tuple[float, float, float]:
+        """The colour, lightened for areas that something is drawn upon."""
+        return tuple(0.55 + 0.45 * c for c in to_rgb(self.colour(first)))
+
+    def solid(self, first: str) -> dict[str, Any]:
+        """A filled marker for a value of the first axis."""
+        marker = MARKERS[self.place(self.firsts, first) % len(MARKERS)]
+        return {
+            "marker": marker,
+            "markersize": 6.5,
+            "markeredgecolor": "black",
+            "markeredgewidth": 0.6,
+        }
+
+    def points(self, first: str | None) -> dict[str, Any]:
+        """Small open points for seeds, without a line."""
+        marker = MARKERS[self.place(self.firsts, first) % len(MARKERS)]
+        face = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
+        return {"linestyle": "none", "marker": marker, "markersize": 3.6, **face}
 
     @staticmethod
     def place(values: Any, value: Any) -> int:
