@@ -18,11 +18,12 @@ tensors, so a stack of L readers keeps O(L) copies of the state for its backward
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from lrt_kernels.precision import no_autocast, wide
 
 
 def depth_score(source: Tensor, query_RD: Tensor, eps: float = 1e-6) -> Tensor:
@@ -31,17 +32,11 @@ def depth_score(source: Tensor, query_RD: Tensor, eps: float = 1e-6) -> Tensor:
     The rsqrt is taken once per source however many readers there are: it is folded behind the
     product.
     """
-    wide = torch.promote_types(source.dtype, torch.float32)
-    with _no_autocast(source.device.type):
-        keys = source.to(wide)
+    dtype = wide(source.dtype)
+    with no_autocast(source.device.type):
+        keys = source.to(dtype)
         scale = torch.rsqrt(keys.square().mean(-1, keepdim=True) + eps)
-        return F.linear(keys, query_RD.to(wide)) * scale
-
-
-def _no_autocast(device_type: str) -> AbstractContextManager[None]:
-    # The meta device has no autocast to switch off.
-    active = device_type != "meta" and torch.is_autocast_enabled(device_type)
-    return torch.autocast(device_type, enabled=False) if active else nullcontext()
+        return F.linear(keys, query_RD.to(dtype)) * scale
 
 
 def depth_mix(
