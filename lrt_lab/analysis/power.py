@@ -94,8 +94,8 @@ def chances(effect: float, sd: float, n: int, margin: float, alpha: float = 0.05
     )
     negative = below(-outer)
     parts = [positive - small, small, negative, equal]
-    means = [float(part.mean()) for part in parts]
-    return Chances(*means, 1 - sum(means))
+    first, second, third, fourth = (float(part.mean()) for part in parts)
+    return Chances(first, second, third, fourth, 1 - first - second - third - fourth)
 
 
 def interaction_sd(run_sd: float, correlation: float) -> float:

@@ -49,7 +49,8 @@ class Square:
 
     def with_cells(self, substitutes: dict[str, str]) -> Square:
         """The square with some cells replaced, as by twins trained for a matched budget."""
-        return replace(self, cells=tuple(substitutes.get(cell, cell) for cell in self.cells))
+        p0, p1, a0, a1 = (substitutes.get(cell, cell) for cell in self.cells)
+        return replace(self, cells=(p0, p1, a0, a1))
 
 
 Scale = Callable[[np.ndarray], np.ndarray]

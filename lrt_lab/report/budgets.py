@@ -47,7 +47,7 @@ def _label(match: str, mismatch: float | None) -> str:
     """How this budget is called: what was only run, and not matched, must not read as matched."""
     if match == "tokens" and mismatch is None:
         return "budgets as run (tokens not recorded)"
-    if match == "tokens" and mismatch > TOLERANCE:
+    if match == "tokens" and mismatch is not None and mismatch > TOLERANCE:
         return "budgets as run (tokens differ)"
     return BUDGETS[match]
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from lrt_lab.analysis.seed_noise import seed_noise
 from lrt_lab.analysis.spread import rate
 from lrt_lab.report.records import Design, Record
 from lrt_lab.report.values import mean, spread
@@ -57,11 +59,20 @@ def clock(name: str, records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def noise(design: Design, records: Sequence[Record]) -> dict[str, Any]:
+    """How much final losses differ between the seeds of one cell."""
+    groups = [
+        [r.loss for r in records if r.cell == c and r.status == "finished"] for c in design.cells
+    ]
+    found = seed_noise([group for group in groups if len(group) > 1])
+    return {**asdict(found), "median": found.median}
+
+
 def evaluation(records: Sequence[Record]) -> list[dict[str, Any]]:
     """The evaluated slices: bytes, tokens, hash and how many runs. One, unless something is
     wrong.
     """
-    slices = Counter()
+    slices: Counter[tuple[Any, Any, Any]] = Counter()
     for record in records:
         found = (record.final or {}).get("test")
         if found:
@@ -77,17 +88,18 @@ def passes(design: Design, records: Sequence[Record]) -> list[dict[str, Any]]:
     found = []
     for name in design.cells:
         done = [r for r in records if r.cell == name and r.status == "finished" and r.curve]
-        if not done or any(r.curve["passes"] != done[0].curve["passes"] for r in done):
+        curves = [r.curve for r in done if r.curve]
+        if not curves or any(c["passes"] != curves[0]["passes"] for c in curves):
             continue
-        values = np.array([r.curve["bpb"] for r in done], float)
+        values = np.array([c["bpb"] for c in curves], dtype=float)
         found.append(
             {
                 "cell": name,
-                "bytes": done[0].curve.get("bytes"),
-                "passes": done[0].curve["passes"],
+                "bytes": curves[0].get("bytes"),
+                "passes": curves[0]["passes"],
                 "bpb": values.mean(axis=0),
                 "per_seed": values,
-                "exact_bpb": mean(r.curve["exact_bpb"] for r in done),
+                "exact_bpb": mean(c["exact_bpb"] for c in curves),
                 "trained": mean(r.final.get("passes") for r in done),
             }
         )

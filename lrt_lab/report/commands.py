@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lrt_lab.console import console
 from lrt_lab.errors import UserError
@@ -66,7 +67,7 @@ def report(
     from lrt_lab.report.csv_table import Columns
     from lrt_lab.report.suite_runs import read_plan
 
-    given = {
+    given: dict[str, Any] = {
         "loss": loss,
         "seed": seed,
         "axes": axes,

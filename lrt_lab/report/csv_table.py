@@ -47,7 +47,7 @@ def read_csv(path: Path, columns: Columns) -> tuple[Design, list[Record]]:
     _require(path, rows[0], _named(columns))
     unit, unit_column = _unit(path, rows, columns)
     records = [_record(path, i + 2, row, columns, unit, unit_column) for i, row in enumerate(rows)]
-    cells = {}
+    cells: dict[str, Mapping[str, str]] = {}
     for row, record in zip(rows, records, strict=True):
         cells.setdefault(record.cell, {axis: row[axis].strip() for axis in columns.axes})
     design = _design(path, columns, cells, records)
@@ -146,18 +146,18 @@ def _record(
                 "diverged "
                 "in a column of its own (--status), or take the line out"
             )
-    costs = {
+    costs: dict[str, Any] = {
         name: _number(path, line, column, row[column].strip())
         for name, column in columns.costs.items()
     }
     seed = row[columns.seed].strip() if columns.seed is not None else "-"
-    return Record(
+    record = Record(
         cell=cell,
         seed=int(seed) if seed.lstrip("-").isdigit() else seed,
         status="diverged" if diverged else "finished",
         loss=loss,
-        **costs,
     )
+    return replace(record, **costs)
 
 
 def _number(path: Path, line: int, column: str, text: str) -> float:

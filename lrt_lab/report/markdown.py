@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lrt_lab.report import effect_tables as tables
+from lrt_lab.report import comparison_tables as comparisons
+from lrt_lab.report import effect_tables as effects
+from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
 from lrt_lab.report.words import verdict
 
@@ -20,11 +22,11 @@ def render(results: Results) -> str:
     parts = [f"# {suite['title'] or suite['name']}", "## Verdict", *verdict(results)]
     parts += [*_planned(results), *_cells(results)]
     if results["square"]:
-        parts += tables.squares(results)
+        parts += effects.squares(results)
     parts += [
-        *tables.multipliers(results),
-        *tables.families(results),
-        *tables.sensitivity(results),
+        *comparisons.multipliers(results),
+        *comparisons.families(results),
+        *comparisons.sensitivity(results),
         *_figures(results),
         *_provenance(results),
     ]
@@ -130,7 +132,7 @@ def _cells(results: Results) -> list[str]:
         [cell["cell"], *(column[i] for column in shown.values())]
         for i, cell in enumerate(results["cells"])
     ]
-    parts = ["## Cells", tables.grid(["cell", *shown], rows), _notes(results)]
+    parts = ["## Cells", grid(["cell", *shown], rows), _notes(results)]
     diverged = [c for c in results["cells"] if c["divergence"]["runs"]]
     if diverged:
         lines = [_divergence(cell) for cell in diverged]
@@ -148,6 +150,12 @@ def _notes(results: Results) -> str:
         ]
         said.append(f"Evaluated on {listing(slices)}, the same for every cell.")
     said.append("The sd is over seeds.")
+    noise = results["noise"]
+    if noise["median"]:
+        said.append(
+            f"Over {noise['groups']} cells its median is {noise['median']:.2g} nats, "
+            f"{100 * noise['cv']:.2g}% of the loss."
+        )
     if any(clock["tokens_per_second"] for clock in results["wall_clock"]["cells"]):
         said.append("Tokens/s and seconds are a clock's and differ between executions.")
     return " ".join(said)

@@ -14,7 +14,7 @@ from lrt_lab.analysis.power import Chances, chances, detectable, interaction_sd,
 from lrt_lab.analysis.spread import sd as deviation
 from lrt_lab.analysis.study import analyse
 from lrt_lab.errors import UserError
-from lrt_lab.report.effect_tables import grid
+from lrt_lab.report.layout import grid
 from lrt_lab.report.records import table
 from lrt_lab.report.suite_runs import design_of, read_plan, read_runs, scale_folder
 

@@ -51,6 +51,7 @@ def summarise(
             "registration": registration(design, records, losses),
             "evaluation": cells.evaluation(records),
             "cells": [cells.cell(name, design, records) for name in design.cells],
+            "noise": cells.noise(design, records),
             "budgets": {match: value for match, value in matched.items() if match != CLOCKED},
             "multipliers": {cost: value for cost, value in found.items() if cost != CLOCKED},
             "family": comparisons.family(losses, design),

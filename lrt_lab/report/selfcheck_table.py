@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lrt_lab.report import selfcheck
-from lrt_lab.report.effect_tables import grid
+from lrt_lab.report.layout import grid
 
 HEAD = (
     "noise",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lrt_lab.report.curves import Curve
-from lrt_lab.report.effect_tables import all_budgets
 from lrt_lab.report.figures.style import Drawing, Look, panels
+from lrt_lab.report.layout import all_budgets
 from lrt_lab.report.numbers import interval
 
 
@@ -129,7 +129,11 @@ def strip(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
         points = np.array(effect["per_seed"])
         ax.plot(points, np.full(len(points), row - 0.14), **{**look.points(None), "markersize": 5})
         for seed, point in zip(budget["seeds"], points, strict=True):
-            place = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center"}
+            place: dict[str, Any] = {
+                "xytext": (0, 4.5),
+                "textcoords": "offset points",
+                "ha": "center",
+            }
             ax.annotate(str(seed), (point, row - 0.14), fontsize=6.5, **place)
         if effect["low"] is not None:
             ax.plot([effect["low"], effect["high"]], [row + 0.2] * 2, color="black", linewidth=1.8)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lrt_lab.report.curves import Curve
-from lrt_lab.report.effect_tables import cost_name
 from lrt_lab.report.figures.style import Drawing, Look, panels
+from lrt_lab.report.layout import cost_name
 from lrt_lab.report.numbers import interval
 
 Row = tuple[str, Mapping[str, Any]]

@@ -25,7 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ((0, (4, 2)), "-", (0, (1, 1.2)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 WIDTH = 6.4
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 200,
     "font.family": "DejaVu Sans",
@@ -91,7 +91,8 @@ class Look:
 
     def tint(self, first: str) -> tuple[float, float, float]:
         """The colour, lightened for areas that something is drawn upon."""
-        return tuple(0.55 + 0.45 * c for c in to_rgb(self.colour(first)))
+        red, green, blue = (0.55 + 0.45 * c for c in to_rgb(self.colour(first)))
+        return red, green, blue
 
     def solid(self, first: str) -> dict[str, Any]:
         """A filled marker for a value of the first axis."""
@@ -118,7 +119,9 @@ class Look:
 @contextmanager
 def style() -> Iterator[None]:
     """The settings of this module, for the length of a block."""
-    with plt.rc_context({**matplotlib.rcParamsDefault, "backend": "Agg", **SETTINGS}):
+    with plt.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
         yield
 
 
