@@ -1,5 +1,6 @@
 """The lab's hot operations, one module each, with a plain PyTorch reference."""
 
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
+from lrt_kernels.precision import no_autocast, wide
 
-__all__ = ["depth_mix", "depth_read", "depth_score"]
+__all__ = ["depth_mix", "depth_read", "depth_score", "no_autocast", "wide"]
