@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lrt_lab.backbones import Backbone, PreNorm
+from lrt_lab.backbones.base import unchanged
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame, Memory, View
 from lrt_lab.layers import (
@@ -76,17 +77,30 @@ class Cache:
 
 
 class Unit(nn.Module):
-    """One sublayer: the norm of what it reads, and its body, a token mixer or an FFN."""
+    """One sublayer: the norms of what it reads, and its body, a token mixer or an FFN.
 
-    def __init__(self, body: Mixer | FeedForward, width: int, eps: float) -> None:
+    Args:
+        body: the mixer or FFN.
+        width: features of a read.
+        eps: inside the norms' root mean square.
+        reads: 1, or 3 for queries, keys and values with a norm each.
+    """
+
+    def __init__(self, body: Mixer | FeedForward, width: int, eps: float, reads: int = 1) -> None:
         super().__init__()
-        self.norm = RMSNorm(width, eps)
+        if reads == 1:
+            self.norm = RMSNorm(width, eps)
+        else:
+            self.query_norm = RMSNorm(width, eps)
+            self.key_norm = RMSNorm(width, eps)
+            self.value_norm = RMSNorm(width, eps)
         self.body = body
 
     def normed(self, reads: Reads) -> Reads:
         """The reads as the body sees them."""
         if isinstance(reads, tuple):
-            return self.norm(reads[0]), self.norm(reads[1]), self.norm(reads[2])
+            q, k, v = reads
+            return self.query_norm(q), self.key_norm(k), self.value_norm(v)
         return self.norm(reads)
 
 
@@ -132,8 +146,9 @@ class Decoder(nn.Module):
         for block, block_mixer in enumerate(mixers):
             block_mixer.setup(self.shape, block)
             block_ffn = copy.deepcopy(ffn or SquaredReLU())
-            block_ffn.setup(self.shape)
-            units += [Unit(block_mixer, width, eps), Unit(block_ffn, width, eps)]
+            block_ffn.setup(self.shape, block)
+            for body in (block_mixer, block_ffn):
+                units.append(Unit(body, width, eps, self.backbone.reads(len(units))))
         self.units = nn.ModuleList(units)
         self.route.setup(self.shape)
         self.backbone.setup(self.shape, self.route.slots)
@@ -186,12 +201,14 @@ class Decoder(nn.Module):
             state = entry
         new_buffers, saved = dict(buffers or {}), dict[int, Any]()
         taps: dict[Any, Any] = {}
+        injects = type(route).enter is not Route.enter
         for unit in units:
             if unit in route.needs.units:
                 taps[unit] = backbone.hidden(state, unit)
             if unit in save:
                 saved[unit] = state
-            state = backbone.enter(state, unit, partial(route.enter, unit, memory=memory, at=at))
+            inject = partial(route.enter, unit, memory=memory, at=at) if injects else unchanged
+            state = backbone.enter(state, unit, inject)
             y, buffer = self.evaluate(
                 unit, backbone.read(state, unit), at, memory, new_buffers.get(unit)
             )

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from lrt_kernels import wide
 from lrt_lab.layers import Shape
 from lrt_lab.mixers.base import Reads
 
 Source = tuple[Tensor, Tensor]
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """The injection of a route that injects nothing; a backbone may skip the work of an `enter`."""
+    return x
 
 
 class Backbone(nn.Module):
@@ -18,7 +25,16 @@ class Backbone(nn.Module):
 
     A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit
     u is one sublayer; even units mix positions, odd ones are feed-forward.
+
+    Parameters with the role "connection" stay float32 or wider when the module is cast to less.
     """
+
+    def reads(self, unit: int) -> int:
+        """How many tensors a unit reads: 1, or 3 where queries, keys and values read apart.
+
+        The unit owns one norm for each of them. Known before `setup`.
+        """
+        return 1
 
     def setup(self, shape: Shape, slots: int) -> None:
         """Create the parameters; those that exist for a route's slots get names of their own."""
@@ -29,8 +45,8 @@ class Backbone(nn.Module):
 
         Args:
             x: the embedding ``(B, P, d)``.
-            sources: the route's depth sources, always ``slots`` pairs of ``(B, P, d)`` and ``(B,
-                P)`` bool.
+            sources: the route's depth sources, always ``slots`` pairs of ``(B, P, d)`` and
+                ``(B, P)`` bool.
         """
         raise NotImplementedError
 
@@ -47,12 +63,25 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def hidden(self, state: Any, unit: int) -> Tensor:
-        """The one vector ``(B, P, d)`` that stands for the state before a unit (``unit`` = U.
+        """The one vector ``(B, P, d)`` that stands for the state before a unit.
 
-        After the last).
+        ``unit`` may be U: after the last one.
         """
         raise NotImplementedError
 
     def finish(self, state: Any) -> Tensor:
         """The un-normed input of the head, ``(B, P, d)``."""
         raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Backbone:
+        # Every cast of a module, Lightning's true half precision included, goes through here.
+        routers = [p for p in self.parameters() if getattr(p, "role", None) == "connection"]
+        kept = {id(t): t for p in routers for t in (p, p.grad) if t is not None}
+
+        def apply(t: Tensor) -> Tensor:
+            new = fn(t)
+            if id(t) in kept and new.dtype != wide(new.dtype):
+                new = t.to(new.device, torch.float32)
+            return new
+
+        return super()._apply(apply, recurse)
