@@ -20,7 +20,7 @@ from lrt_lab.mixers import Mixer
 class Branch(FeedForward):
     """tanh(W u)."""
 
-    def setup(self, shape: Shape) -> None:
+    def setup(self, shape: Shape, block: int) -> None:
         self.weight = parameter(shape.width, shape.width, init=fan_in, role="matrix")
 
     def forward(self, u: Tensor) -> Tensor:

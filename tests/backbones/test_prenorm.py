@@ -16,7 +16,7 @@ def test_one_unit() -> None:
     expected = golden("prenorm_unit")
     width = expected["x"].shape[-1]
     body = Branch()
-    body.setup(Shape(width, 1, 1))
+    body.setup(Shape(width, 1, 1), 0)
     unit = Unit(body, width, float(expected["eps"])).double()
     with torch.no_grad():
         body.weight.copy_(expected["W"])
