@@ -110,9 +110,9 @@ def alone(
     """Whether the residual improvement, and whether the route, alone reaches what both together
     reach.
 
-    The single improvement must itself be shown over the baseline, what the other one adds to it
-    must be shown to be below the margin (one-sided, level alpha), and the baseline itself must not
-    reach that far.
+    Both must be improvements: each shown over the baseline by itself. What the other one adds to
+    the single one must be shown to be below the margin (one-sided, level alpha), and the baseline
+    itself must not reach that far.
     """
 
     def adds_less(name: str) -> np.ndarray:
@@ -121,7 +121,5 @@ def alone(
     def shown(name: str) -> np.ndarray:
         return effects[name].interval(1 - alpha)[0] > 0
 
-    matters = ~adds_less("together")
-    backbone = shown("improvement") & adds_less("gain_improved")
-    route = shown("gain_base") & adds_less("improvement_routed")
-    return backbone & matters, route & matters
+    improvements = shown("improvement") & shown("gain_base") & ~adds_less("together")
+    return improvements & adds_less("gain_improved"), improvements & adds_less("improvement_routed")
