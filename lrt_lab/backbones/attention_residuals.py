@@ -28,9 +28,11 @@ class Bank(NamedTuple):
 
     ``logits[j][i]`` is source j's ``(B, P)`` logit for its i-th reader, counted from ``first[j]``.
     Scoring a source once for all its readers costs one matrix product per source instead of one
-    pass over it per read.
+    pass over it per read. ``query`` is every reader's query times its key gain,
+    ``(U + 1, d)``: one tensor, of which every scoring keeps a view for its backward pass.
     """
 
+    query: Tensor
     values: tuple[Tensor, ...]
     logits: tuple[tuple[Tensor, ...], ...]
     first: tuple[int, ...]
@@ -61,16 +63,19 @@ class AttentionResiduals(Backbone):
         self.key_gain = parameter(self.readers, shape.width, init=constant(1.0), role="connection")
 
     def start(self, x: Tensor, sources: Sequence[Source]) -> Bank:
-        bank = self._add(Bank((), (), (), ()), x, 0, None)
+        bank = self._add(Bank(self.query * self.key_gain, (), (), (), ()), x, 0, None)
         for value, present in sources:
             bank = self._add(bank, value, 0, present)
         return bank
 
     def _add(self, bank: Bank, value: Tensor, first: int, mask: Tensor | None) -> Bank:
-        query_RD = self.query[first:] * self.key_gain[first:]
-        logits = depth_score(value, query_RD, self.eps).unbind(-1)
+        logits = depth_score(value, bank.query[first:], self.eps).unbind(-1)
         return Bank(
-            (*bank.values, value), (*bank.logits, logits), (*bank.first, first), (*bank.masks, mask)
+            bank.query,
+            (*bank.values, value),
+            (*bank.logits, logits),
+            (*bank.first, first),
+            (*bank.masks, mask),
         )
 
     def enter(self, state: Bank, unit: int, inject: Callable[[Tensor], Tensor]) -> Bank:
