@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import re
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -90,8 +90,7 @@ def parse_and_call(function: Callable[..., Any], name: str, args: list[str]) -> 
         prog=f"lrt-lab {name}", description=about.strip(), exit_on_error=False
     )
     parser.add_function_arguments(function, as_group=False, as_positional=True, fail_untyped=True)
-    # Options read as well with dashes between their words as with underscores.
-    args = [re.sub(r"^--[\w-]+", lambda m: "--" + m[0][2:].replace("-", "_"), arg) for arg in args]
+    args = [written for arg in args for written in respell(arg, function)]
     try:
         parsed = parser.parse_args(args)
     except jsonargparse.ArgumentError as error:
@@ -100,6 +99,18 @@ def parse_and_call(function: Callable[..., Any], name: str, args: list[str]) -> 
         wrong = next((word for word in text.split() if word.startswith("--")), "")
         raise UserError(f"{name}: {text}{hint(wrong, known)}") from None
     return function(**parsed.as_dict())
+
+
+def respell(arg: str, function: Callable[..., Any]) -> list[str]:
+    """An option with dashes between its words, or a bare switch, as the parser reads it."""
+    name, equals, value = arg.partition("=")
+    if not name.startswith("--"):
+        return [arg]
+    name = name[2:].replace("-", "_")
+    parameter = inspect.signature(function).parameters.get(name)
+    if parameter is not None and parameter.default is False and not equals:
+        return [f"--{name}=true"]
+    return [f"--{name}{equals}{value}"]
 
 
 def hint(name: str, known: Sequence[str] | dict[str, Any]) -> str:

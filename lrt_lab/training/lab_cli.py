@@ -103,7 +103,7 @@ class LabCLI(LightningCLI):
     def build(self) -> tuple[LanguageModel, TextData]:
         """Instantiate the config: a freshly initialised model, and its data."""
         try:
-            self.config_init = self.parser.instantiate_classes(self.config)
+            self.config_init = self.parser.instantiate(self.config)
         except ArgumentError as error:
             raise UserError(explain(str(error), options(self.parser))) from None
         return self.config_init["model"], self.config_init["data"]

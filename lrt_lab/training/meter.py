@@ -8,7 +8,6 @@ needs no formula. Attention counts as the full rectangle of queries by keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,11 +45,9 @@ class Cost:
         return asdict(self)
 
 
-def measure(build: Callable[[], Decoder], schedule: Schedule, length: int) -> Cost:
-    """Price a decoder under a schedule at a row length; takes no memory and no data."""
-    with torch.device("meta"):
-        decoder = build()
-        ids = torch.zeros(1, length, dtype=torch.long)
+def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
+    """Price a decoder on the meta device under a schedule, at a row length; takes no data."""
+    ids = torch.zeros(1, length, dtype=torch.long, device="meta")
     matmul = total = 0
     for parameter in decoder.parameters():
         total += parameter.numel()
