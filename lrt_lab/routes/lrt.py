@@ -59,7 +59,7 @@ class LRT(Route):
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
         source = -(-3 * shape.blocks // 4) if self.source is None else self.source
-        if source != "top" and not 0 < source <= shape.blocks:
+        if source != "top" and source not in range(1, shape.blocks + 1):
             raise UserError(
                 f"route.source={source}: give a number of blocks from 1 to {shape.blocks}, or top"
             )

@@ -29,7 +29,7 @@ def written_out(
     eps: float = 1e-6,
     masks: Tensor | None = None,
 ) -> Tensor:
-    """The formula on stacked sources ``(S, ..., d)``, with masks ``(S, ...)`` true where present."""
+    """The formula on stacked sources ``(S, ..., d)``; masks ``(S, ...)`` are true where present."""
     keys = sources / torch.sqrt(sources.square().mean(-1, keepdim=True) + eps)
     query = query.expand(len(sources), -1).reshape(len(sources), *[1] * (sources.dim() - 2), WIDTH)
     logits = (query * keys).sum(-1)

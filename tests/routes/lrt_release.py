@@ -1,9 +1,9 @@
 """The LRT release's model from the lab's classes, and where each of its weights goes.
 
 The release is a nanochat fork. What differs from the lab's own parts is replaced here: norms
-without gains and with the smallest eps, given (bf16-rounded) rotary tables, a value embedding with a
-third gate, and a head that casts to float32 and caps its scores. Sweeps, the route and the schedules
-are the lab's.
+without gains and with the smallest eps, given (bf16-rounded) rotary tables, a value embedding with
+a third gate, and a head that casts to float32 and caps its scores. Sweeps, the route and the
+schedules are the lab's.
 """
 
 from __future__ import annotations
