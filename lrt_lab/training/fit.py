@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 import time
@@ -17,9 +18,13 @@ from lrt_lab.training.run import Run, train
 
 
 class Lines:
-    """Plain progress lines where there is no terminal, at most one every few seconds."""
+    """Plain progress lines: each new phase, and within one at most a line every few seconds.
 
-    def __init__(self, every: float = 10.0) -> None:
+    Args:
+        every: seconds between two lines of a phase; infinite where a bar shows the steps.
+    """
+
+    def __init__(self, every: float) -> None:
         self.every, self.last, self.phase = every, 0.0, ""
 
     def __call__(self, beat: dict[str, Any]) -> None:
@@ -35,8 +40,7 @@ def fit(args: list[str]) -> int:
     """Parse, train or resume, evaluate, and say what came out."""
     run = Run(args)
     folder = Path(run.folder or Path("runs/fit") / run.hash[:10])
-    # Ctrl-C must not save a checkpoint in the middle of a batch: stop at once, resume from the last
-    # whole one.
+    # SIGTERM stops like Ctrl-C: at once, without a checkpoint in the middle of a batch.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = console()
     terminal = out.is_terminal
@@ -50,8 +54,9 @@ def fit(args: list[str]) -> int:
     about = {"suite": None, "scale": None, "cell": None, "seed": run.config["seed"], "axes": {}}
     try:
         with RunFolder(folder).lock():
-            train(args, folder, about, Lines() if not terminal else lambda _: None, bars, terminal)
-    except KeyboardInterrupt:
+            train(args, folder, about, Lines(math.inf if terminal else 10), bars, terminal)
+    # Lightning turns Ctrl-C into an exit.
+    except (KeyboardInterrupt, SystemExit):
         print(
             "lrt-lab: stopped; the same command goes on from the last checkpoint", file=sys.stderr
         )

@@ -120,6 +120,7 @@ def quiet() -> None:
         r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
         r".*`IterableDataset` has `__len__` defined.*",
         r".*GPU available but not used.*",
+        r".*Checkpoint directory .* exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message=message)
 

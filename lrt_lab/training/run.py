@@ -187,7 +187,7 @@ def train(
         else False,
         enable_progress_bar=bar,
         enable_model_summary=False,
-        limit_val_batches=0,
+        log_every_n_steps=options["recording"]["log_every"],
     )
     last = store.checkpoint
     trainer.fit(module, data, ckpt_path=str(last) if last.exists() else None)
