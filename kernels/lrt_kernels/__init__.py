@@ -2,5 +2,17 @@
 
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
 from lrt_kernels.precision import no_autocast, wide
+from lrt_kernels.sinkhorn import sinkhorn
+from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 
-__all__ = ["depth_mix", "depth_read", "depth_score", "no_autocast", "wide"]
+__all__ = [
+    "depth_mix",
+    "depth_read",
+    "depth_score",
+    "no_autocast",
+    "sinkhorn",
+    "stream_read",
+    "stream_score",
+    "stream_write",
+    "wide",
+]

@@ -1,0 +1,96 @@
+"""Sinkhorn-Knopp: positive matrices scaled towards doubly stochastic ones (arXiv:2512.24880 eq. 9).
+
+For logits ``l[source, destination]`` and T iterations, with the two axes (p, q) normalised in this
+order:
+
+    M   = softmax_p(l) + eps,          M <- M / (sum_q M + eps)                      iteration 1
+    M  <- M / (sum_p M + eps),         M <- M / (sum_q M + eps)                 iterations 2 to T
+
+``exact="source"``: p is the destination, q the source. What arrives at each destination sums to one
+(up to eps), the order of the paper and of DeepSeek's code. ``exact="destination"``: the reverse;
+what each source gives away sums to one, the order of mHC-lite's authors. The other axis is off by
+an error that falls with T and grows with the logits: up to 2e-5 at T = 20 for logits of standard
+deviation 1, percents from 2 on.
+
+Every M is diag(u) K diag(v) of the first K = softmax(l) + eps, so only the vectors u and v iterate,
+and the gradient runs the same recurrence backwards, through every division.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lrt_kernels.precision import wide
+
+Axis = Literal["source", "destination"]
+
+
+def sinkhorn(
+    logits: Tensor, iterations: int = 20, eps: float = 1e-6, exact: Axis = "source"
+) -> Tensor:
+    """Near doubly stochastic matrices ``(..., source, destination)``, float32 or wider.
+
+    Args:
+        logits: ``(..., n, n)``, axes source and destination.
+        iterations: T, at least 1.
+        eps: in every denominator and on the first softmax; the paper has none, DeepSeek 1e-6.
+        exact: the axis whose sums are one at the end, since it is normalised last.
+    """
+    n = logits.shape[-1]
+    # Axes (q, p, matrices): sums over a leading axis run over whole vectors of matrices.
+    order = (1, 2, 0) if exact == "source" else (2, 1, 0)
+    logits_QPM = logits.to(wide(logits.dtype)).reshape(-1, n, n).permute(order)
+    kernel_QPM = torch.softmax(logits_QPM.contiguous(), dim=1) + eps
+    scaled: Tensor = _Balance.apply(kernel_QPM, iterations, eps)
+    back = (2, 0, 1) if exact == "source" else (2, 1, 0)
+    return scaled.permute(back).reshape(logits.shape)
+
+
+class _Balance(torch.autograd.Function):
+    """diag(u) K diag(v) after T iterations, K ``(q, p, matrices)`` and its exact reverse.
+
+    One iteration, with the row sums a = K v over p and the column sums b = K^T u over q:
+
+        u <- u / (u a + eps),    v <- v / (v b + eps)
+
+    The first leaves u at one: the softmax has normalised over p already.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Tensor, iterations: int, eps: float) -> Tensor:
+        ones = torch.ones_like(kernel[0])
+        u, v = [ones], [ones, 1 / (kernel.sum(0) + eps)]
+        for _ in range(iterations - 1):
+            u.append(u[-1] / torch.add((kernel * v[-1]).sum(1).mul_(u[-1]), eps))
+            v.append(v[-1] / torch.add((kernel * u[-1].unsqueeze(1)).sum(0).mul_(v[-1]), eps))
+        ctx.save_for_backward(kernel, *u, *v)
+        ctx.eps = eps
+        return kernel * u[-1].unsqueeze(1) * v[-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        kernel, *scales = ctx.saved_tensors
+        half = len(scales) // 2
+        u, v, eps = scales[:half], scales[half:], ctx.eps
+        grad_u_v = grad * u[-1].unsqueeze(1)
+        grad_kernel = grad_u_v * v[-1]
+        grad_v = (grad_u_v * kernel).sum(0)
+        grad_u = (grad * kernel * v[-1]).sum(1)
+        # With v' = 1 / (b + eps / v):  dv' = -v'^2 db + eps (v' / v)^2 dv, and the same for u.
+        for t in range(half - 1, 0, -1):
+            square = v[t + 1].square()
+            grad_b = -square * grad_v
+            grad_v = grad_v * eps * square / v[t].square()
+            grad_kernel += u[t].unsqueeze(1) * grad_b
+            grad_u = grad_u + (kernel * grad_b).sum(1)
+            square = u[t].square()
+            grad_a = (-square * grad_u).unsqueeze(1)
+            grad_u = grad_u * eps * square / u[t - 1].square()
+            grad_kernel += grad_a * v[t]
+            grad_v = grad_v + (kernel * grad_a).sum(0)
+        return grad_kernel - v[1].square() * grad_v, None, None
