@@ -46,10 +46,10 @@ def equal_variances(values: ArrayLike) -> np.ndarray:
 
     Small p: do not read the blocked model's intervals. At 3 to 8 seeds a large p proves little.
     """
-    r = residuals(values)
-    cells, n = r.shape[-2:]
+    *batch, cells, n = np.shape(values)
     if cells < 2 or n < 3:
-        return np.full(r.shape[:-2], np.nan)
+        return np.full(batch, np.nan)
+    r = residuals(values)
     z = np.abs(r - np.median(r, axis=-1, keepdims=True))
     mean = z.mean(axis=-1)
     between = n * ((mean - mean.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) / (cells - 1)

@@ -62,6 +62,9 @@ def ratio_of_means(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Ratio:
     """mean(a) / mean(b) of values paired by seed, (..., seeds) each."""
     a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     n = a.shape[-1]
+    if n == 0:
+        nan = np.full(a.shape[:-1], np.nan)
+        return fieller(nan, nan, nan, nan, nan, 1.0)
     ma, mb = a.mean(axis=-1), b.mean(axis=-1)
     if n < 2:
         zero = np.full(ma.shape, np.inf)

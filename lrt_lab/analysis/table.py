@@ -45,7 +45,7 @@ class Table:
         if not self.paired:
             return self
         whole = np.isfinite(self.loss).all(axis=-2)
-        keep = whole.reshape(-1, whole.shape[-1]).all(axis=0)
+        keep = whole.all(axis=tuple(range(whole.ndim - 1)))
         seeds = tuple(seed for seed, kept in zip(self.seeds, keep, strict=True) if kept)
         return replace(self, seeds=seeds, loss=self.loss[..., keep])
 

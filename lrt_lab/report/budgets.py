@@ -224,7 +224,9 @@ def _sensitivity(
     study = analyse(table(records, design, failed="last"), square, design.margin, design.alpha)
     return {
         "n": study.log["interaction"].n,
-        "unscored": sum(not np.isfinite(r.last_finite_loss) for r in lost),
+        "unscored": 0
+        if design.vocabulary
+        else sum(not np.isfinite(r.last_finite_loss) for r in lost),
         "interaction": interval(study.log["interaction"], level),
         "gains": {
             square.base: interval(study.log["gain_base"], level),

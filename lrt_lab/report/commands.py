@@ -31,6 +31,7 @@ def report(
     margin: float | None = None,
     alpha: float | None = None,
     planned_seeds: int | None = None,
+    vocabulary: int | None = None,
     title: str | None = None,
 ) -> None:
     """Write a report: Markdown, figures and results.json.
@@ -61,6 +62,7 @@ def report(
             0.001).
         alpha: Two-sided level (default 0.05).
         planned_seeds: Number of seeds that was planned.
+        vocabulary: Size of the vocabulary; scores diverged runs at ln V in the sensitivity line.
         title: Title of the report.
     """
     from lrt_lab.report import suite_report, table_report
@@ -82,6 +84,7 @@ def report(
         "margin": margin,
         "alpha": alpha,
         "planned_seeds": planned_seeds,
+        "vocabulary": vocabulary,
         "title": title,
     }
     costs = {

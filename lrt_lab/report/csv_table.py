@@ -36,6 +36,7 @@ class Columns:
     margin: float = 0.001
     alpha: float = 0.05
     planned_seeds: int | None = None
+    vocabulary: int | None = None
     straight: str = "log"
     title: str = ""
 
@@ -194,6 +195,7 @@ def _design(
         margin=columns.margin,
         alpha=columns.alpha,
         planned_seeds=columns.planned_seeds,
+        vocabulary=columns.vocabulary,
         floors=tuple(columns.floors),
         square_axes=(columns.axes[0], columns.axes[1]) if square else ("", ""),
         baseline=baseline,

@@ -59,6 +59,9 @@ def _planned(results: Results) -> list[str]:
             f"{_frozen(found['frozen'])}."
         )
         lines.append(_changed(found))
+    if found["strays"]:
+        names = listing([f"`{name}`" for name in found["strays"]])
+        lines.append(f"Finished runs of other configurations beside these, not used: {names}.")
     return ["## Planned and run", "\n".join(f"- {line}" for line in lines), *_missing(found)]
 
 
@@ -195,6 +198,8 @@ def _provenance(results: Results) -> list[str]:
         parts.append(
             "**Mixed code versions**: these runs come from more than one state of the code."
         )
+    if len(found["data"]) > 1:
+        parts.append("**Mixed data**: these runs did not all see the same corpus.")
     lines = [
         f"- commit `{c['commit']}`{' with uncommitted changes' if c['dirty'] else ''}: "
         f"{c['runs']} runs"

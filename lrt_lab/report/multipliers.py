@@ -81,6 +81,13 @@ def of_square(
     base = against(losses, design, records, p0, p1, cost)
     improved = against(losses, design, records, a0, a1, cost)
     found = {square.base: described(base), square.improved: described(improved)}
+    if base is None or improved is None or not losses.paired:
+        return found, None
+    # the difference of two multipliers is paired by seed: both from the blocks that all cells share
+    used = dict.fromkeys([*ladder(design, p0), p1, *ladder(design, a0), a1])
+    shared = losses.select([c for c in used if np.isfinite(cost_of(records, c, cost))]).blocks()
+    base = against(shared, design, records, p0, p1, cost)
+    improved = against(shared, design, records, a0, a1, cost)
     if base is None or improved is None:
         return found, None
     estimate = multipliers.interaction(base, improved)

@@ -5,6 +5,7 @@ Both readers (a suite's run folders, a CSV) end here, and everything after reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -82,6 +83,8 @@ class Design:
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True
+    vocabulary: int | None = None
+    strays: tuple[str, ...] = ()
     cost_names: Mapping[str, str] = field(default_factory=dict)
     outcome: str = "exact"
     paired: bool = True
@@ -103,10 +106,10 @@ def table(records: Sequence[Record], design: Design, *, failed: str = "drop") ->
         records: one per run; those without a loss leave their place empty.
         design: gives the order of cells and seeds.
         failed: "drop" leaves diverged runs empty (complete blocks only); "last" scores them at
-            their last finite loss.
+            their last finite loss, or at that of a uniform guess over the vocabulary.
     """
     losses = [
-        record.last_finite_loss if failed == "last" and record.status == "diverged" else record.loss
+        _scored(record, design) if failed == "last" and record.status == "diverged" else record.loss
         for record in records
     ]
     stacked = (
@@ -122,3 +125,10 @@ def table(records: Sequence[Record], design: Design, *, failed: str = "drop") ->
         seeds=design.seeds,
         paired=design.paired,
     )
+
+
+def _scored(record: Record, design: Design) -> float:
+    """What a diverged run counts as in the sensitivity analysis."""
+    if math.isfinite(record.last_finite_loss) or design.vocabulary is None:
+        return record.last_finite_loss
+    return math.log(design.vocabulary)

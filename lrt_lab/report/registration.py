@@ -48,6 +48,7 @@ def registration(design: Design, records: Sequence[Record], losses: Table) -> di
             for r in records
             if r.status not in DONE
         ],
+        "strays": list(design.strays),
         "commits": [
             {"commit": commit, "dirty": dirty, "runs": runs}
             for (commit, dirty), runs in sorted(commits.items())

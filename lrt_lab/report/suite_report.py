@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lrt_lab.report import figures
-from lrt_lab.report.curves import curves
+from lrt_lab.report.curves import Curve, curves
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
-from lrt_lab.report.suite_runs import design_of, read_runs, scale_folder
+from lrt_lab.report.suite_runs import (
+    design_of,
+    read_runs,
+    require_one_evaluation,
+    scale_folder,
+    strays,
+)
 from lrt_lab.report.values import clean
 from lrt_lab.store import write_text
 
@@ -27,13 +34,19 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
     Returns:
         The path of `report.md`.
     """
-    folder = scale_folder(plan, Path(runs_dir))
-    design = design_of(plan)
-    records = read_runs(plan, folder)
-    lines = curves(records, folder, design.cells)
-    results = summarise(design, records, lines)
+    results, lines = gather(plan, Path(runs_dir))
     results["figures"] = clean(figures.draw(results, lines, Path(out_dir) / "figures"))
     return publish(results, Path(out_dir))
+
+
+def gather(plan: dict[str, Any], runs_dir: Path) -> tuple[dict[str, Any], list[Curve]]:
+    """Every number of the report, and the curves that its figures show."""
+    folder = scale_folder(plan, runs_dir)
+    design = replace(design_of(plan), strays=strays(plan, folder))
+    records = read_runs(plan, folder)
+    require_one_evaluation(records)
+    lines = curves(records, folder, design.cells)
+    return summarise(design, records, lines), lines
 
 
 def publish(results: Mapping[str, Any], out_dir: Path) -> Path:

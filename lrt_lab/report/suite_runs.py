@@ -5,7 +5,7 @@ run has DONE or it has not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         title=plan.get("title", ""),
         hypothesis=plan.get("hypothesis", ""),
         prediction=plan.get("prediction", ""),
+        vocabulary=statistics.get("vocabulary"),
         scale=plan["scale"],
         source=plan,
     )
@@ -114,6 +115,31 @@ def square_of(
 def read_runs(plan: Mapping[str, Any], folder: Path) -> list[Record]:
     """One record for every planned run, finished or not."""
     return [record_of(item, plan, _reader(folder / item["folder"])) for item in plan["cells"]]
+
+
+def strays(plan: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """Finished runs beside the plan's, of other configurations or seeds: they enter no number, but
+    are named.
+    """
+    planned = {item["folder"] for item in plan["cells"]}
+    found = (done.parent.relative_to(folder).as_posix() for done in folder.glob("*/*/DONE"))
+    return tuple(sorted(name for name in found if name not in planned))
+
+
+def require_one_evaluation(records: Sequence[Record]) -> None:
+    """Losses on different bytes must never be compared."""
+    slices = {
+        str((r.final.get("test") or {}).get("sha256")): f"{r.cell}, seed {r.seed}"
+        for r in records
+        if r.status == "finished"
+    }
+    if len(slices) > 1:
+        (one, first), (two, second) = list(slices.items())[:2]
+        raise UserError(
+            f"runs were evaluated on different bytes: {first} on {one[:12]}, {second} on "
+            f"{two[:12]}; "
+            "evaluate them again on one slice"
+        )
 
 
 def _reader(folder: Path) -> Callable[[str], Any]:

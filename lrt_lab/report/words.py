@@ -31,7 +31,8 @@ def verdict(results: Results) -> list[str]:
             "No 2x2 is declared: this report compares cells and gives no verdict on an interaction."
         ]
     main, flops = results["budgets"]["tokens"], results["budgets"]["train_flops"]
-    first = _flops_first(results, flops) if "unavailable" not in flops and flops["n"] else None
+    known = "unavailable" not in flops and flops["reading"] != "withheld"
+    first = _flops_first(results, flops) if known else None
     parts = [first] if first else []
     parts += [headline(results, main), gate(results, main)]
     if "unavailable" in flops:
@@ -40,7 +41,7 @@ def verdict(results: Results) -> list[str]:
         )
         return parts
     parts.append(f"{FLOPS}: {_lower(headline(results, flops))}")
-    if not first and flops["n"]:
+    if known and not first:
         parts.append(f"{FLOPS}: {_lower(gate(results, flops))}")
     return parts
 
@@ -116,15 +117,16 @@ def _reading(results: Results, budget: Budget) -> str:
 
 
 def _withheld(results: Results, budget: Budget) -> str:
-    effect, n, found = budget["interaction"], budget["n"], results["registration"]
+    effect, n = budget["interaction"], budget["n"]
+    of = f"{n} of {len(results['registration']['seeds'])} planned pair blocks"
     if not results["suite"]["seeded"]:
         said = "Verdict withheld: without seeds there is no interval, only point estimates."
-    elif not n:
-        of = f" of {len(found['seeds'])}" if found["seeds"] else ""
-        said = f"Verdict withheld: none{of} of the planned {_blocks(results)} is complete."
-        said = said.replace(f"none{of} of the", f"0{of}") if of else said
+    elif not results["suite"]["paired"]:
+        said = f"Verdict withheld: the smallest cell has {n} runs, which give no interval."
+    elif n == 1:
+        said = f"Verdict withheld: {of} is complete, and one gives no interval."
     else:
-        said = f"Verdict withheld: {n} complete pair block gives no interval."
+        said = f"Verdict withheld: {of} are complete."
     if effect["point"] is not None:
         said += f" So far I = {signed(effect['point'], 5)} in ln loss."
     if effect["scale_dependent"]:

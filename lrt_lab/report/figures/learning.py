@@ -4,6 +4,7 @@ seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,12 @@ from lrt_lab.report.curves import Curve
 from lrt_lab.report.figures.style import Drawing, Look, panels
 
 NAMES = {"val/loss": "validation loss, last training pass", "train/loss": "training loss"}
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def thousands(largest: float) -> int:
+    """The power of ten, a multiple of three, that leaves one to three digits before the point."""
+    return max(0, 3 * math.floor(math.log10(largest) / 3)) if largest > 0 else 0
 
 
 def against_tokens(
@@ -49,10 +56,11 @@ def _draw(
         return None
     figure, (ax,) = panels()
     ends = []
+    power = thousands(max(curve.x[axis].max() for curve in curves))
     for curve in curves:
         mean, low, high = curve.band()
         looks = look.line(curve.cell)
-        x = curve.x[axis]
+        x = curve.x[axis] / 10**power
         twin = look.cells[curve.cell]["twin"] is not None
         for row in curve.loss:
             ax.plot(x, row, color=looks["color"], linewidth=0.4, alpha=0.35)
@@ -66,7 +74,7 @@ def _draw(
     room = 0.06 * (tails.max() - tails.min())
     ax.set_ylim(tails.min() - room, tails.max() + room)
     ax.set_xlim(left=0)
-    ax.set_xlabel(label)
+    ax.set_xlabel(label + (f" (10{str(power).translate(SUPERSCRIPTS)})" if power else ""))
     ax.set_ylabel("nats per token")
     ax.set_title(NAMES[curves[0].series], loc="left")
     ax.legend()

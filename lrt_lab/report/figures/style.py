@@ -45,8 +45,6 @@ SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "lines.markersize": 5,
     "legend.frameon": False,
-    "axes.formatter.use_mathtext": True,
-    "axes.formatter.limits": (-4, 5),
     # ids in the SVG come from this salt and not from chance
     "svg.hashsalt": "lrt-lab",
     "svg.fonttype": "path",
@@ -136,6 +134,9 @@ def panels(count: int = 1, height: float = 2.9, width: float = WIDTH) -> tuple[F
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write `name.svg` and `name.png`; equal figures give equal bytes (no dates, no versions)."""
     folder.mkdir(parents=True, exist_ok=True)
+    # the layout is solved once and then kept: it is most of the time that saving takes
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     for suffix, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         temporary = folder / f".{name}.{os.getpid()}.{suffix}"
         figure.savefig(temporary, format=suffix, metadata=metadata)
