@@ -52,6 +52,7 @@ def read_csv(path: Path, columns: Columns) -> tuple[Design, list[Record]]:
     for row, record in zip(rows, records, strict=True):
         cells.setdefault(record.cell, {axis: row[axis].strip() for axis in columns.axes})
     design = _design(path, columns, cells, records)
+    _require_one_unit(path, records)
     if columns.seed is not None:
         _require_seeds(path, design, records)
     return design, records
@@ -147,6 +148,8 @@ def _record(
                 "diverged "
                 "in a column of its own (--status), or take the line out"
             )
+        if loss <= 0:
+            raise UserError(f"{path}, line {line} ({cell}): losses must be positive, not {text}")
     costs: dict[str, Any] = {
         name: _number(path, line, column, row[column].strip())
         for name, column in columns.costs.items()
@@ -265,6 +268,25 @@ def _require_cells(option: str, wanted: Sequence[str], known: Any) -> None:
                 f"{option} names {value!r}, which the table does not have; it has: "
                 f"{', '.join(known)}"
             )
+
+
+def _require_one_unit(path: Path, records: Sequence[Record]) -> None:
+    """Two seeds of one cell whose losses differ by the factor between nats and bits are in
+    different units.
+    """
+    last: dict[str, Record] = {}
+    for record in records:
+        before = last.get(record.cell)
+        if before is not None and math.isclose(
+            abs(math.log(record.loss / before.loss)), -math.log(math.log(2)), rel_tol=0.03
+        ):
+            raise UserError(
+                f"{path}: {record.cell}: the losses of seeds {before.seed} and {record.seed} "
+                "differ by the factor "
+                "1/ln 2: nats and bits are mixed; convert them to one unit"
+            )
+        if math.isfinite(record.loss):
+            last[record.cell] = record
 
 
 def _require_seeds(path: Path, design: Design, records: Sequence[Record]) -> None:
