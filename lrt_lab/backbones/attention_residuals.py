@@ -1,14 +1,13 @@
-"""Attention Residuals: every unit attends over all earlier outputs.
+"""Attention Residuals: units attend over what came before (Kimi Team, arXiv:2603.15031 section 3).
 
-Source: Kimi Team, arXiv:2603.15031 section 3.
+With sources s_0 = embedding, s_j = sum of the outputs of the units of block j (with one unit per
+block: its raw output), a reader u, its query w_u and its key gain k_u:
 
-With sources r_0 = embedding, r_i = output of unit i (raw, never summed up), a reader u, its query
-w_u and its key gain k_u:
+    alpha_{uj} = softmax_j( (w_u * k_u) . RMS(s_j) ),    x_u = sum_j alpha_{uj} s_j
 
-    alpha_{uj} = softmax_j( (w_u * k_u) . RMS(r_j) ),    x_u = sum_j alpha_{uj} r_j
-
-over the sources before u; the head is one more reader with a query of its own. Values are raw,
-there is no 1/sqrt(d), and logits and softmax are float32 or wider.
+over the blocks before u and what its own block has summed up so far. The head is one more reader
+with a query of its own. Values are raw, there is no 1/sqrt(d), and logits and softmax are float32
+or wider.
 """
 
 from __future__ import annotations
@@ -18,74 +17,154 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lrt_kernels import depth_mix, depth_score
-from lrt_lab.backbones.base import Backbone, Source
+from lrt_kernels import depth_mix, depth_score, head_queries
+from lrt_lab.backbones.base import Backbone, Source, unchanged
+from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
 
 
-class Bank(NamedTuple):
-    """Every source so far, with its logits for all readers that come after it.
+class Query(NamedTuple):
+    """What scores one source: ``weight (readers, d)`` and ``bias (readers,)``, from ``first`` on.
 
-    ``logits[j][i]`` is source j's ``(B, P)`` logit for its i-th reader, counted from ``first[j]``.
-    Scoring a source once for all its readers costs one matrix product per source instead of one
-    pass over it per read. ``query`` is every reader's query times its key gain,
-    ``(U + 1, d)``: one tensor, of which every scoring keeps a view for its backward pass.
+    With heads the weight has one row per reader and head.
     """
 
-    query: Tensor
-    values: tuple[Tensor, ...]
-    logits: tuple[tuple[Tensor, ...], ...]
-    first: tuple[int, ...]
-    masks: tuple[Tensor | None, ...]
+    weight: Tensor
+    bias: Tensor | None
+    first: int
+
+
+class Bank(NamedTuple):
+    """Every source so far, with its logits for the readers that come after it.
+
+    ``logits[j][i]`` is source j's logit for its i-th reader, counted from ``first[j]``, ``(B, P)``
+    or ``(B, P, heads)``. Scoring a source once for all its readers costs one matrix product per
+    source instead of one pass over it per read; a block that is still open has one reader only,
+    since the next write replaces it. ``queries`` are those of the embedding and of every block.
+    """
+
+    queries: tuple[Query, ...]
+    values: tuple[Tensor, ...] = ()
+    logits: tuple[tuple[Tensor, ...], ...] = ()
+    first: tuple[int, ...] = ()
+    masks: tuple[Tensor | None, ...] = ()
     # The mixture that the coming unit reads, kept from `enter` so that it is not computed twice.
     entered: Tensor | None = None
 
+    def without_last(self) -> Bank:
+        """The bank without its last source."""
+        return self._replace(
+            values=self.values[:-1],
+            logits=self.logits[:-1],
+            first=self.first[:-1],
+            masks=self.masks[:-1],
+        )
+
 
 class AttentionResiduals(Backbone):
-    """Full Attention Residuals with one query and one key gain per reader.
+    """Attention Residuals: every unit reads a softmax mixture of earlier outputs.
 
+    The default is the full form; ``block_size`` makes it the block form, in which Kimi-K3 seals
+    the running sum after the first read of the next block, which sees the same sum either way.
     Queries start at zero: at step 0 every read is the plain mean of its sources (*not* PreNorm's
-    sum). A route's residual injection changes the coming unit's read and nothing else; a route's
-    sources join the bank right after the embedding and are masked where absent.
+    sum). With one head a read is never longer than its longest source. A route's residual injection
+    changes the coming unit's read and nothing else; a route's sources join the bank right after the
+    embedding and are masked where absent.
 
     Args:
+        block_size: units whose outputs are summed into one source; 1 is full Attention Residuals.
+            Two units are one decoder layer of the paper. The last block may be shorter.
+        heads: slices of the features with a softmax each, dividing the width; keys are normed
+            whole.
+        key_gain: learn a gain on the normed keys, one vector per reader. It acts through its
+            product with the query only.
         eps: inside the root mean square of the keys.
     """
 
-    def __init__(self, eps: float = 1e-6) -> None:
+    scale = 1.0
+
+    def __init__(
+        self, block_size: int = 1, heads: int = 1, key_gain: bool = True, eps: float = 1e-6
+    ) -> None:
         super().__init__()
-        self.eps = eps
+        if block_size < 1:
+            raise UserError(
+                f"backbone.block_size={block_size}: give the units per block, at least 1 (full)"
+            )
+        if heads < 1:
+            raise UserError(f"backbone.heads={heads}: give at least 1")
+        self.block_size, self.heads, self.gains, self.eps = block_size, heads, key_gain, eps
 
     def setup(self, shape: Shape, slots: int) -> None:
+        if shape.width % self.heads:
+            raise UserError(
+                f"backbone.heads={self.heads} does not divide model.width={shape.width}"
+            )
+        self.measure(shape)
+        self.query = parameter(self.readers, shape.width, init=constant(0.0), role="connection")
+        if self.gains:
+            self.key_gain = parameter(
+                self.readers, shape.width, init=constant(1.0), role="connection"
+            )
+
+    def measure(self, shape: Shape) -> None:
+        """Number of readers, and for the embedding and every block the first reader."""
         # Reader u < U is unit u, reader U is the head.
         self.readers = shape.units + 1
-        self.query = parameter(self.readers, shape.width, init=constant(0.0), role="connection")
-        self.key_gain = parameter(self.readers, shape.width, init=constant(1.0), role="connection")
+        self.first = (0, *range(1, shape.units + 1, self.block_size))
+
+    def queries(self) -> tuple[Query, ...]:
+        """What scores the embedding and every block, one entry per source.
+
+        One tensor holds them all, of which every scoring keeps a view for its backward pass.
+        """
+        weight = head_queries(self.query * self.key_gain if self.gains else self.query, self.heads)
+        return tuple(Query(weight[first * self.heads :], None, first) for first in self.first)
+
+    def query_of_slot(self, queries: tuple[Query, ...], slot: int) -> Query:
+        """What scores a route's source."""
+        return queries[0]
 
     def start(self, x: Tensor, sources: Sequence[Source]) -> Bank:
-        bank = self._add(Bank(self.query * self.key_gain, (), (), (), ()), x, 0, None)
-        for value, present in sources:
-            bank = self._add(bank, value, 0, present)
+        queries = self.queries()
+        bank = self._add(Bank(queries), x, queries[0], range(self.readers), None)
+        for slot, (value, present) in enumerate(sources):
+            query = self.query_of_slot(queries, slot)
+            bank = self._add(bank, value, query, range(self.readers), present)
         return bank
 
-    def _add(self, bank: Bank, value: Tensor, first: int, mask: Tensor | None) -> Bank:
-        logits = depth_score(value, bank.query[first:], self.eps).unbind(-1)
+    def _add(
+        self, bank: Bank, value: Tensor, query: Query, readers: range, mask: Tensor | None
+    ) -> Bank:
+        rows = slice(readers.start - query.first, readers.stop - query.first)
+        by_head = slice(rows.start * self.heads, rows.stop * self.heads)
+        bias = None if query.bias is None else query.bias[rows]
+        logits = depth_score(value, query.weight[by_head], self.eps, bias, self.scale)
+        if self.heads > 1:
+            logits = logits.unflatten(-1, (-1, self.heads))
         return Bank(
-            bank.query,
+            bank.queries,
             (*bank.values, value),
-            (*bank.logits, logits),
-            (*bank.first, first),
+            (*bank.logits, logits.unbind(value.dim() - 1)),
+            (*bank.first, readers.start),
             (*bank.masks, mask),
         )
 
     def enter(self, state: Bank, unit: int, inject: Callable[[Tensor], Tensor]) -> Bank:
+        if inject is unchanged:
+            return state
         return state._replace(entered=inject(self.hidden(state, unit)))
 
     def read(self, state: Bank, unit: int) -> Tensor:
         return self.hidden(state, unit) if state.entered is None else state.entered
 
     def write(self, state: Bank, unit: int, y: Tensor) -> Bank:
-        return self._add(state, y, unit + 1, None)
+        block, inside = divmod(unit, self.block_size)
+        if inside:
+            y, state = state.values[-1] + y, state.without_last()
+        full = inside == self.block_size - 1
+        readers = range(unit + 1, self.readers if full else unit + 2)
+        return self._add(state, y, state.queries[block + 1], readers, None)
 
     def hidden(self, state: Bank, unit: int) -> Tensor:
         logits = [
