@@ -14,9 +14,9 @@ def report(
     out: str | None = None,
     loss: str | None = None,
     seed: str | None = None,
-    axes: list[str] | None = None,
-    baseline: list[str] | None = None,
-    improved: list[str] | None = None,
+    axes: list[str] | str | None = None,
+    baseline: list[str] | str | None = None,
+    improved: list[str] | str | None = None,
     tokens: str | None = None,
     flops: str | None = None,
     seconds: str | None = None,
@@ -25,9 +25,9 @@ def report(
     status: str | None = None,
     unit: str | None = None,
     unpaired: bool = False,
-    ladder: list[str] | None = None,
+    ladder: list[str] | str | None = None,
     lines: str | None = None,
-    floor: list[float] | None = None,
+    floor: list[float] | float | None = None,
     margin: float | None = None,
     alpha: float | None = None,
     planned_seeds: int | None = None,
@@ -44,7 +44,8 @@ def report(
         out: Folder of the report (default: reports/<suite>/<scale>, or reports/<name of the file>).
         loss: Column of the final loss (default: loss).
         seed: Column of the seed (default: seed); "none" if the table has one value a cell.
-        axes: Columns that tell cells apart: residual improvement, route, further axes; or one.
+        axes: Columns that tell cells apart, as a,b: residual improvement, route, further axes; or
+            one.
         baseline: Baseline value of each of the first two axes, or the baseline cell.
         improved: Value of each of the first two axes that the primary contrast is about.
         tokens: Column of training tokens (or of steps).
@@ -66,21 +67,21 @@ def report(
         title: Title of the report.
     """
     from lrt_lab.report import suite_report, table_report
-    from lrt_lab.report.csv_table import Columns
+    from lrt_lab.report.csv_rows import Columns
     from lrt_lab.report.suite_runs import read_plan
 
     given: dict[str, Any] = {
         "loss": loss,
         "seed": seed,
-        "axes": axes,
-        "baseline": baseline,
-        "improved": improved,
+        "axes": _words(axes),
+        "baseline": _words(baseline),
+        "improved": _words(improved),
         "budget": budget,
         "status": status,
         "unit": unit,
-        "ladder": ladder,
+        "ladder": _words(ladder),
         "straight": lines,
-        "floors": floor,
+        "floors": [floor] if isinstance(floor, float) else floor,
         "margin": margin,
         "alpha": alpha,
         "planned_seeds": planned_seeds,
@@ -116,12 +117,17 @@ def report(
     console().print(f"report: {written}", markup=False)
 
 
+def _words(value: list[str] | str | None) -> list[str] | None:
+    """`a,b` or `[a, b]`."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
 def power(
     source: str | None = None,
     sd: float | None = None,
     correlation: float = 0.0,
     margin: float | None = None,
-    seeds: list[int] | None = None,
+    seeds: list[int] | int | None = None,
     chance: float = 0.8,
     alpha: float | None = None,
 ) -> None:
@@ -140,7 +146,7 @@ def power(
 
     if (source is None) == (sd is None):
         raise UserError("give either a run folder or --sd, the deviation of one run in ln loss")
-    counts = seeds or [3, 4, 5, 6, 8, 10]
+    counts = [seeds] if isinstance(seeds, int) else seeds or [3, 4, 5, 6, 8, 10]
     if min(counts) < 2 or not 0 < chance < 1:
         raise UserError("--seeds are whole numbers from 2, and --chance lies between 0 and 1")
     if source is not None:

@@ -2,175 +2,44 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lrt_lab.errors import UserError
+from lrt_lab.report.csv_rows import (
+    Columns,
+    find_axes,
+    named,
+    number,
+    read_rows,
+    record_of_row,
+    require_columns,
+    require_one_unit,
+    unit_of,
+)
 from lrt_lab.report.records import Design, Record
 from lrt_lab.report.suite_runs import square_of
-
-UNITS = {"nats": 1.0, "bits": math.log(2)}
-DIVERGED = ("diverged", "nan", "inf", "failed")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which column holds what, and what the table is asked."""
-
-    loss: str = "loss"
-    seed: str | None = "seed"
-    axes: Sequence[str] = ()
-    baseline: Sequence[str] = ()
-    improved: Sequence[str] = ()
-    costs: Mapping[str, str] = field(default_factory=dict)
-    budget: str | None = None
-    status: str | None = None
-    unit: str = "nats"
-    paired: bool = True
-    ladder: Sequence[str] = ()
-    floors: Sequence[float] = ()
-    margin: float = 0.001
-    alpha: float = 0.05
-    planned_seeds: int | None = None
-    vocabulary: int | None = None
-    straight: str = "log"
-    title: str = ""
 
 
 def read_csv(path: Path, columns: Columns) -> tuple[Design, list[Record]]:
     """The table's design and records; whatever cannot be used is one `UserError`."""
-    rows = _rows(path)
-    columns = replace(columns, axes=_axes(path, rows[0], columns))
-    _require(path, rows[0], _named(columns))
-    unit, unit_column = _unit(path, rows, columns)
-    records = [_record(path, i + 2, row, columns, unit, unit_column) for i, row in enumerate(rows)]
+    rows = read_rows(path)
+    columns = replace(columns, axes=find_axes(path, rows[0], columns))
+    require_columns(path, rows[0], named(columns))
+    unit, unit_column = unit_of(path, rows, columns)
+    records = [
+        record_of_row(path, i + 2, row, columns, unit, unit_column) for i, row in enumerate(rows)
+    ]
     cells: dict[str, Mapping[str, str]] = {}
     for row, record in zip(rows, records, strict=True):
         cells.setdefault(record.cell, {axis: row[axis].strip() for axis in columns.axes})
     design = _design(path, columns, cells, records)
-    _require_one_unit(path, records)
+    require_one_unit(path, records)
     if columns.seed is not None:
         _require_seeds(path, design, records)
     return design, records
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        raise UserError(
-            f"{path} is not there; give a .csv file or the run folder of one scale, such as "
-            "runs/h1/quick"
-        )
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [
-            {k: v or "" for k, v in row.items() if k is not None} for row in csv.DictReader(file)
-        ]
-    if not rows:
-        raise UserError(f"{path} has no rows; it needs a header line and one line a run")
-    return rows
-
-
-def _axes(path: Path, row: Mapping[str, str], columns: Columns) -> tuple[str, ...]:
-    if columns.axes:
-        return tuple(columns.axes)
-    for axes in (("backbone", "route"), ("cell",)):
-        if all(axis in row for axis in axes):
-            return axes
-    raise UserError(
-        f"{path} has neither 'backbone' and 'route' nor 'cell' among its columns "
-        f"({', '.join(row)}); "
-        "name the columns that tell cells apart with --axes"
-    )
-
-
-def _named(columns: Columns) -> dict[str, str]:
-    named = {f"--{option}": column for option, column in columns.costs.items()}
-    named |= {"--loss": columns.loss, **{f"--axes ({axis})": axis for axis in columns.axes}}
-    for option in ("seed", "budget", "status"):
-        if getattr(columns, option) is not None:
-            named[f"--{option}"] = getattr(columns, option)
-    return named
-
-
-def _require(path: Path, row: Mapping[str, str], named: Mapping[str, str]) -> None:
-    absent = {option: column for option, column in named.items() if column not in row}
-    if absent:
-        said = ", ".join(
-            f"{column!r} ({option.split(' ')[0]})" for option, column in absent.items()
-        )
-        raise UserError(f"{path} has no column {said}; its columns are: {', '.join(row)}")
-
-
-def _unit(
-    path: Path, rows: Sequence[Mapping[str, str]], columns: Columns
-) -> tuple[float, str | None]:
-    """The factor to nats, and the unit's column if a column says it."""
-    if columns.unit in UNITS:
-        return UNITS[columns.unit], None
-    if columns.unit not in rows[0]:
-        raise UserError(f"--unit is 'nats', 'bits' or a column of {path}, not {columns.unit!r}")
-    found = sorted({row[columns.unit].strip().lower() for row in rows})
-    if len(found) > 1:
-        raise UserError(
-            f"{path} has mixed units in column {columns.unit!r}: {', '.join(found)}; convert it "
-            "to one"
-        )
-    if found[0] not in UNITS:
-        raise UserError(
-            f"{path}: unit {found[0]!r} in column {columns.unit!r}; known are nats and bits"
-        )
-    return UNITS[found[0]], columns.unit
-
-
-def _record(
-    path: Path,
-    line: int,
-    row: Mapping[str, str],
-    columns: Columns,
-    unit: float,
-    unit_column: str | None,
-) -> Record:
-    cell = "+".join(row[axis].strip() for axis in columns.axes)
-    if columns.budget is not None:
-        cell = f"{cell}@{row[columns.budget].strip()}"
-    text = row[columns.loss].strip()
-    status = row[columns.status].strip().lower() if columns.status else "finished"
-    diverged = columns.status is not None and status in DIVERGED
-    loss = float("nan")
-    if not diverged:
-        loss = _number(path, line, columns.loss, text) * unit
-        if not math.isfinite(loss):
-            raise UserError(
-                f"{path}, line {line} ({cell}): the loss is {text or 'empty'!r}; say that a run "
-                "diverged "
-                "in a column of its own (--status), or take the line out"
-            )
-        if loss <= 0:
-            raise UserError(f"{path}, line {line} ({cell}): losses must be positive, not {text}")
-    costs: dict[str, Any] = {
-        name: _number(path, line, column, row[column].strip())
-        for name, column in columns.costs.items()
-    }
-    seed = row[columns.seed].strip() if columns.seed is not None else "-"
-    record = Record(
-        cell=cell,
-        seed=int(seed) if seed.lstrip("-").isdigit() else seed,
-        status="diverged" if diverged else "finished",
-        loss=loss,
-    )
-    return replace(record, **costs)
-
-
-def _number(path: Path, line: int, column: str, text: str) -> float:
-    try:
-        return float(text) if text else float("nan")
-    except ValueError:
-        raise UserError(
-            f"{path}, line {line}: column {column!r} holds {text!r}, which is not a number"
-        ) from None
 
 
 def _design(
@@ -227,7 +96,7 @@ def _main_cells(
         raise UserError(
             f"{path}: no value of {columns.budget!r} is shared by all cells, so nothing is matched"
         )
-    chosen = min(shared, key=lambda text: _number(path, 1, str(columns.budget), text))
+    chosen = min(shared, key=lambda text: number(path, 1, str(columns.budget), text))
     return dict(cells), {name: c for name, c in cells.items() if name.endswith(f"@{chosen}")}
 
 
@@ -270,25 +139,6 @@ def _require_cells(option: str, wanted: Sequence[str], known: Any) -> None:
             )
 
 
-def _require_one_unit(path: Path, records: Sequence[Record]) -> None:
-    """Two seeds of one cell whose losses differ by the factor between nats and bits are in
-    different units.
-    """
-    last: dict[str, Record] = {}
-    for record in records:
-        before = last.get(record.cell)
-        if before is not None and math.isclose(
-            abs(math.log(record.loss / before.loss)), -math.log(math.log(2)), rel_tol=0.03
-        ):
-            raise UserError(
-                f"{path}: {record.cell}: the losses of seeds {before.seed} and {record.seed} "
-                "differ by the factor "
-                "1/ln 2: nats and bits are mixed; convert them to one unit"
-            )
-        if math.isfinite(record.loss):
-            last[record.cell] = record
-
-
 def _require_seeds(path: Path, design: Design, records: Sequence[Record]) -> None:
     by_cell: dict[str, set[Any]] = {}
     for record in records:
@@ -308,5 +158,5 @@ def _require_seeds(path: Path, design: Design, records: Sequence[Record]) -> Non
             raise UserError(
                 f"{path}: unequal seeds across cells: {cell} lacks seed "
                 f"{', '.join(map(str, lacking))}; give every "
-                "cell the same seeds, or say --unpaired true if equal seeds share nothing"
+                "cell the same seeds, or say --unpaired if equal seeds share nothing"
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lrt_lab.report import figures
-from lrt_lab.report.csv_table import Columns, read_csv
+from lrt_lab.report.csv_rows import Columns
+from lrt_lab.report.csv_table import read_csv
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_report import publish
 from lrt_lab.report.values import clean

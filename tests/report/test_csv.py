@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from lrt_lab.errors import UserError
-from lrt_lab.report.csv_table import Columns, read_csv
+from lrt_lab.report.csv_rows import Columns
+from lrt_lab.report.csv_table import read_csv
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
 from lrt_lab.report.table_report import write
