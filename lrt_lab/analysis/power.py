@@ -9,6 +9,7 @@ returns NaN at moderate noncentrality.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr
@@ -20,6 +21,7 @@ SLICES = 4000
 MOST = 4096
 
 
+@cache
 def _sd_ratios(n: int) -> np.ndarray:
     """s / sigma at equal-probability midpoints, df = n - 1."""
     df = n - 1
@@ -40,15 +42,19 @@ def power(effect: float, sd: float, n: int, alpha: float = 0.05) -> float:
 
 def detectable(sd: float, n: int, chance: float = 0.8, alpha: float = 0.05) -> float:
     """The smallest effect that n seeds detect with that chance; infinite for fewer than two."""
-    if n < 2:
-        return float("inf")
+    return _detectable(n, chance, alpha) * sd if n >= 2 else float("inf")
+
+
+@cache
+def _detectable(n: int, chance: float, alpha: float) -> float:
+    """The detectable effect in units of the deviation, by bisection."""
     low, high = 0.0, 1.0
     while power(high, 1.0, n, alpha) < chance:
         high *= 2
-    for _ in range(50):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if power(middle, 1.0, n, alpha) < chance else (low, middle)
-    return high * sd
+    return high
 
 
 def seeds_needed(effect: float, sd: float, chance: float = 0.8, alpha: float = 0.05) -> int | None:

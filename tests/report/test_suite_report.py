@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lrt_lab.errors import UserError
+from lrt_lab.report.figures import passes, style
 from lrt_lab.report.markdown import render
 from lrt_lab.report.suite_report import gather, write
 from tests.report import synthetic
@@ -346,8 +347,12 @@ def test_loss_by_position_is_drawn_where_it_was_recorded(tmp_path: Path) -> None
     for item in plan["cells"]:
         curve = {"position": [0, 32, 64, 96], "loss": [3.0, 2.4, 2.2, 2.1]}
         edit(folder / item["folder"] / "final.json", by_position=curve)
-    text = write(plan, tmp_path / "runs", tmp_path / "report").read_text()
-    assert "figures/positions.svg" in text
+    _, results = report(tmp_path, plan)
+    assert len(results["positions"]) == 6
+    with style.style():
+        drawing = passes.positions(results, [], style.Look(results))
+    assert drawing is not None
+    assert "PreNorm+LRT from 3.000 to 2.100" in drawing.alt
 
 
 def test_a_cut_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
