@@ -26,7 +26,8 @@ class Backbone(nn.Module):
     A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit
     u is one sublayer; even units mix positions, odd ones are feed-forward.
 
-    Parameters with the role "connection" stay float32 or wider when the module is cast to less.
+    Parameters that route (roles "connection" and "router") stay float32 or wider when the module is
+    cast to less.
     """
 
     def reads(self, unit: int) -> int:
@@ -75,8 +76,8 @@ class Backbone(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Backbone:
         # Every cast of a module, Lightning's true half precision included, goes through here.
-        routers = [p for p in self.parameters() if getattr(p, "role", None) == "connection"]
-        kept = {id(t): t for p in routers for t in (p, p.grad) if t is not None}
+        routing = [p for p in self.parameters() if p.role in ("connection", "router")]  # type: ignore[attr-defined]
+        kept = {id(t): t for p in routing for t in (p, p.grad) if t is not None}
 
         def apply(t: Tensor) -> Tensor:
             new = fn(t)

@@ -18,8 +18,9 @@ from lrt_lab.rng import generator
 Init = Callable[[Tensor, torch.Generator], None]
 
 # matrix: weight of a linear map (decays, Muon's). embedding: the token table. head: the output map.
-# gain: norm weights. connection: whatever routes state (queries, gates, stream scales).
-Role = Literal["matrix", "embedding", "head", "gain", "connection"]
+# gain: norm weights. connection: whatever routes state (queries, gates, stream scales); no decay.
+# router: weight of a map from state to routing coefficients, where its paper decays it; not Muon's.
+Role = Literal["matrix", "embedding", "head", "gain", "connection", "router"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
