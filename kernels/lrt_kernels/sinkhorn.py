@@ -9,8 +9,8 @@ order:
 ``exact="source"``: p is the destination, q the source. What arrives at each destination sums to one
 (up to eps), the order of the paper and of DeepSeek's code. ``exact="destination"``: the reverse;
 what each source gives away sums to one, the order of mHC-lite's authors. The other axis is off by
-an error that falls with T and grows with the logits: up to 2e-5 at T = 20 for logits of standard
-deviation 1, percents from 2 on.
+an error that falls with T and grows with the logits. The largest of 512 random 4 x 4 matrices at
+T = 20: 4e-5 for logits of standard deviation 1, 2 % for 2, 6 % for 4, 10 to 25 % for 8.
 
 Every M is diag(u) K diag(v) of the first K = softmax(l) + eps, so only the vectors u and v iterate,
 and the gradient runs the same recurrence backwards, through every division.

@@ -60,7 +60,7 @@ class _Score(torch.autograd.Function):
 def stream_read(streams: Tensor, read: Tensor) -> Tensor:
     """Mix streams ``(..., n, d)`` by coefficients ``(..., n)`` into ``(..., d)``."""
     with no_autocast(streams.device.type):
-        flat = streams.to(wide(streams.dtype)).flatten(0, -3)
+        flat = streams.to(wide(streams.dtype)).reshape(-1, *streams.shape[-2:])
         mixed = torch.bmm(read.reshape(-1, 1, read.shape[-1]).to(flat.dtype), flat)
     return mixed.view(*streams.shape[:-2], -1).to(streams.dtype)
 
@@ -77,7 +77,7 @@ def stream_write(streams: Tensor, carry: Tensor, write: Tensor, y: Tensor) -> Te
     n = streams.shape[-2]
     with no_autocast(streams.device.type):
         dtype = wide(streams.dtype)
-        flat = streams.to(dtype).flatten(0, -3)
+        flat = streams.to(dtype).reshape(-1, *streams.shape[-2:])
         carried = torch.bmm(carry.reshape(-1, n, n).to(dtype).mT, flat)
         gate, added = write.reshape(-1, n, 1).to(dtype), y.reshape(len(flat), 1, -1).to(dtype)
         mixed = torch.addcmul(carried, gate, added)

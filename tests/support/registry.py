@@ -1,6 +1,7 @@
-"""The parts as test cases: every class that a package exports, and each of its options once.
+"""The parts as test cases: every class that a package exports, and its options.
 
-A new part joins every battery by being exported; nothing here knows a part by name.
+A new part joins every battery by being exported, with each of its flags and literals changed once.
+`VARIANTS` says it otherwise for a part whose options are too many for that, or are numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ from lrt_lab.backbones import Backbone
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
 from lrt_lab.schedules import Schedule
+
+#: Options of a part that the batteries try instead of changing one at a time.
+VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "AttentionResiduals": ({"block_size": 3}, {"heads": 2, "key_gain": False}),
+    "MHC": ({"iterations": 2, "exact": "destination", "readout": "head", "initial": "authors"},),
+    "MHCLite": ({"streams": 3, "readout": "sum"},),
+    "PairwiseAttentionResiduals": ({"scale": 1.0, "block_size": 2},),
+}
 
 
 @dataclass(frozen=True)
@@ -55,11 +64,14 @@ def alternatives(annotation: Any, default: Any, counts: bool) -> list[Any]:
 
 
 def cases(package: ModuleType, base: type, counts: bool = False) -> list[Case]:
-    """Every exported part with its defaults, then with one option changed at a time."""
+    """Every exported part with its defaults, then with its variants."""
     found = []
     for part in exported(package, base):
         found.append(Case(part.__name__, part))
-        if part.__init__ is base.__init__:
+        for options in VARIANTS.get(part.__name__, ()):
+            name = ", ".join(f"{option}={value}" for option, value in options.items())
+            found.append(Case(f"{part.__name__}({name})", part, tuple(options.items())))
+        if part.__name__ in VARIANTS or part.__init__ is base.__init__:
             continue
         hints = get_type_hints(part.__init__)
         for name, option in list(inspect.signature(part.__init__).parameters.items())[1:]:
