@@ -104,17 +104,7 @@ def _notes(results: Results, budget: Budget) -> list[str]:
         floor = f"p = {effect['sign_flip_floor']:g}"
         notes.append(f"The exact sign-flip test cannot go below {floor} with {budget['n']} seeds.")
     if effect["blocked"]:
-        equal = effect["equal_variances_p"]
-        warn = (
-            " **The cells' variances differ: rely on the paired t.**"
-            if equal is not None and equal < 0.05
-            else ""
-        )
-        notes.append(
-            f"Blocked linear model (ln loss ~ cell + seed, {plain(effect['blocked']['df'], 0)} df, "
-            f"secondary): I = {interval(effect['blocked'])}, p {_equals(effect['blocked']['p'])}. "
-            f"It needs one variance in all cells: Brown-Forsythe p {_equals(equal)}.{warn}"
-        )
+        notes.append(_blocked(effect))
     if budget["correlation"] and budget["correlation"]["mean"] is not None:
         found = budget["correlation"]
         notes.append(
@@ -124,6 +114,18 @@ def _notes(results: Results, budget: Budget) -> list[str]:
     if effect["sd"]:
         notes.append(_precision(results, budget))
     return notes
+
+
+def _blocked(effect: Mapping[str, Any]) -> str:
+    found, equal = effect["blocked"], effect["equal_variances_p"]
+    text = (
+        f"Blocked linear model (ln loss ~ cell + seed, {plain(found['df'], 0)} df, secondary): "
+        f"I = {interval(found)}, p {_equals(found['p'])}. It needs one variance in all cells"
+    )
+    if equal is None:
+        return f"{text}, which so few seeds cannot check."
+    differ = " **The variances differ: rely on the paired t.**" if equal < 0.05 else ""
+    return f"{text}: Brown-Forsythe p {_equals(equal)}.{differ}"
 
 
 def _equals(value: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lrt_lab.report import comparison_tables as comparisons
 from lrt_lab.report import effect_tables as effects
+from lrt_lab.report.figures import drawn
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
 from lrt_lab.report.words import verdict
@@ -184,11 +185,8 @@ def _mean_sd(found: Mapping[str, Any]) -> str:
 
 
 def _figures(results: Results) -> list[str]:
-    figures = results.get("figures", [])
-    if not figures:
-        return []
-    drawn = [f"![{f['alt']}](figures/{f['name']}.svg)\n\n*{f['caption']}*" for f in figures]
-    return ["## Figures", *drawn]
+    found = [f"![{f['alt']}](figures/{f['name']}.svg)\n\n*{f['caption']}*" for f in drawn(results)]
+    return ["## Figures", *found] if found else []
 
 
 def _provenance(results: Results) -> list[str]:

@@ -19,6 +19,7 @@ from lrt_lab.report.values import mean
 # below this many completed budgets the lines between them cannot be checked against curvature
 ENOUGH_BUDGETS = 3
 COSTS = ("tokens", "train_flops", "train_seconds")
+UNITS = {"tokens": "tokens", "train_flops": "FLOPs", "train_seconds": "seconds"}
 
 
 def ladder(design: Design, cell: str) -> list[str]:
@@ -116,10 +117,6 @@ def at_cost(
     costs = [cost_of(records, c, cost) for c in rungs]
     found = multipliers.interpolate(costs, [losses.row(c) for c in rungs], spent)
     if found is None:
-        low, high = min(costs), max(costs)
-        return (
-            None,
-            f"{routed} cost {spent:.4g}, outside what {base} was trained for ({low:.4g} to "
-            f"{high:.4g})",
-        )
+        span = f"{min(costs):.4g} to {max(costs):.4g} {UNITS[cost]}"
+        return None, f"{routed} took {spent:.4g}, outside what {base} was trained for ({span})"
     return found, ""

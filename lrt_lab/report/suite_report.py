@@ -19,7 +19,6 @@ from lrt_lab.report.suite_runs import (
     scale_folder,
     strays,
 )
-from lrt_lab.report.values import clean
 from lrt_lab.store import write_text
 
 
@@ -35,7 +34,7 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
         The path of `report.md`.
     """
     results, lines = gather(plan, Path(runs_dir))
-    results["figures"] = clean(figures.draw(results, lines, Path(out_dir) / "figures"))
+    figures.draw(results, lines, Path(out_dir) / "figures")
     return publish(results, Path(out_dir))
 
 

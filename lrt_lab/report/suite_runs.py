@@ -55,15 +55,17 @@ def design_of(plan: Mapping[str, Any]) -> Design:
             twins.setdefault(
                 item["cell"], Twin(item["cell"], twin["of"], twin["as"], twin["match"])
             )
+    ordered = _axis_values(statistics.get("axes") or {}, axes)
+    cells = _in_order(cells, ordered, twins)
     floor = statistics.get("floor")
     return Design(
         name=plan["suite"],
-        axes={axis: tuple(values) for axis, values in axes.items()},
+        axes=ordered,
         cells=cells,
         square=square_of(
             statistics.get("axes") or {}, {c: a for c, a in cells.items() if c not in twins}
         ),
-        seeds=tuple(dict.fromkeys(item["seed"] for item in plan["cells"])),
+        seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),
         planned_seeds=statistics.get("planned_seeds"),
@@ -85,6 +87,31 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         scale=plan["scale"],
         source=plan,
     )
+
+
+def _axis_values(
+    ends: Mapping[str, Mapping[str, str]], axes: Mapping[str, Mapping[str, None]]
+) -> dict[str, tuple[str, ...]]:
+    """Axes of the contrast first, on each its baseline first: a plan lists cells by cost."""
+    found = {}
+    for axis in [*ends, *sorted(set(axes) - set(ends))]:
+        first = ends.get(axis, {})
+        named = [first[end] for end in ("baseline", "improved") if end in first]
+        found[axis] = tuple(dict.fromkeys([*named, *sorted(axes[axis])]))
+    return found
+
+
+def _in_order(
+    cells: Mapping[str, Mapping[str, str]],
+    axes: Mapping[str, tuple[str, ...]],
+    twins: Mapping[str, Twin],
+) -> dict[str, Mapping[str, str]]:
+    """Cells in the order of their axes, each twin behind the cell that it stands in for."""
+
+    def key(cell: str) -> tuple[list[int], bool, str]:
+        return [v.index(str(cells[cell][axis])) for axis, v in axes.items()], cell in twins, cell
+
+    return {cell: cells[cell] for cell in sorted(cells, key=key)}
 
 
 def square_of(

@@ -9,7 +9,6 @@ from lrt_lab.report.csv_rows import Columns
 from lrt_lab.report.csv_table import read_csv
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_report import publish
-from lrt_lab.report.values import clean
 
 
 def write(path: Path, columns: Columns, out_dir: Path) -> Path:
@@ -18,5 +17,5 @@ def write(path: Path, columns: Columns, out_dir: Path) -> Path:
     """
     design, records = read_csv(path, columns)
     results = summarise(design, records)
-    results["figures"] = clean(figures.draw(results, [], out_dir / "figures"))
+    figures.draw(results, [], out_dir / "figures")
     return publish(results, out_dir)

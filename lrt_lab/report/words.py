@@ -183,7 +183,8 @@ def _more(budget: Budget) -> str:
     more = budget["further_seeds"]
     if not more:
         return ""
-    return f" About {more} further seeds would show an interaction of that size with 80% chance."
+    seeds = "seed" if more == 1 else "seeds"
+    return f" About {more} further {seeds} would show an interaction of that size with 80% chance."
 
 
 def _lower(text: str) -> str:

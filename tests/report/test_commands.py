@@ -25,7 +25,7 @@ def said(capsys: pytest.CaptureFixture[str]):
 
 def test_report_of_a_run_folder(tmp_path: Path, monkeypatch, said) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "draw", lambda *_: [])
+    monkeypatch.setattr(figures, "draw", lambda *_: None)
     synthetic.write_runs(synthetic.plan(), tmp_path / "runs")
     call(commands.report, "runs/h1/quick")
     assert "report: reports/h1/quick/report.md" in said()

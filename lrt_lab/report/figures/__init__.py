@@ -8,32 +8,45 @@ from typing import Any
 
 from lrt_lab.report.curves import Curve
 
+# figures that may show what a clock measured: their alt texts differ between executions
+CLOCKED = ("gains", "interaction-seeds", "multipliers", "loss-seconds")
 
-def draw(results: Mapping[str, Any], curves: Sequence[Curve], folder: Path) -> list[dict[str, str]]:
-    """Draw every figure that the results have data for, as SVG and PNG; returns name, alt text and
-    caption of each.
+
+def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None:
+    """Draw every figure that the results have data for, as SVG and PNG.
+
+    Name, alt text and caption of each go to `results["figures"]`, or to those of `wall_clock`.
     """
     from lrt_lab.report.figures import effects, forest, learning, passes
     from lrt_lab.report.figures.style import Look, save, style
 
     look = Look(results)
-    drawn = []
+    results["figures"], results["wall_clock"]["figures"] = [], []
+    makers = (
+        effects.gains,
+        effects.lines,
+        effects.strip,
+        forest.variants,
+        forest.pairs,
+        forest.multipliers,
+        learning.against_tokens,
+        learning.against_flops,
+        learning.against_seconds,
+        passes.passes,
+        passes.positions,
+    )
     with style():
-        for make in (
-            effects.gains,
-            effects.lines,
-            effects.strip,
-            forest.variants,
-            forest.pairs,
-            forest.multipliers,
-            learning.against_tokens,
-            learning.against_flops,
-            learning.against_seconds,
-            passes.passes,
-            passes.positions,
-        ):
-            figure = make(results, curves, look)
-            if figure is not None:
-                save(figure.canvas, folder, figure.name)
-                drawn.append({"name": figure.name, "alt": figure.alt, "caption": figure.caption})
-    return drawn
+        for place, make in enumerate(makers):
+            drawing = make(results, curves, look)
+            if drawing is None:
+                continue
+            save(drawing.canvas, folder, drawing.name)
+            target = results["wall_clock"] if drawing.name in CLOCKED else results
+            said = {"alt": drawing.alt, "caption": drawing.caption}
+            target["figures"].append({"name": drawing.name, "place": place, **said})
+
+
+def drawn(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All figures of a report in their order."""
+    found = [*results.get("figures", []), *results["wall_clock"].get("figures", [])]
+    return sorted(found, key=lambda figure: figure["place"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.figures.style import Drawing, Look, panels
@@ -23,39 +24,25 @@ def gains(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
     if not budgets:
         return None
     route = results["square"]["route"]
-    rows = [(m, name, g) for m, b in budgets.items() for name, g in b["gains"].items()]
-    figure, (ax,) = panels(height=0.75 + 0.42 * len(rows))
+    count = sum(1 + len(b["gains"]) for b in budgets.values())
+    figure, (ax,) = panels(height=0.6 + 0.34 * count)
     ax.axvline(0, color="black", linewidth=0.8)
-    said, ticks = [], []
-    for i, (match, name, gain) in enumerate(rows):
-        # a gap between budgets groups the bars
-        place = i + 0.5 * list(budgets).index(match)
-        ticks.append((place, name))
-        log, colour = gain["log"], look.colour(name)
-        ax.barh(place, log["point"], 0.62, color=look.tint(name), edgecolor=colour, linewidth=1)
-        points = np.array(log["per_seed"] or [])
-        spots = (
-            place + np.linspace(-0.2, 0.2, len(points))
-            if len(points) > 1
-            else [place] * len(points)
-        )
-        ax.plot(points, spots, **look.points(name))
-        if log["low"] is not None:
-            ax.plot([log["low"], log["high"]], [place] * 2, color="black", linewidth=1.6)
-            ax.plot([log["low"], log["high"]], [place] * 2, "|", color="black", markersize=7)
-        said.append(f"{name} at {budgets[match]['label']} {interval(log)}")
-    for k, match in enumerate(budgets):
-        top = k * (len(rows) / len(budgets) + 0.5) - 0.42
-        ax.annotate(
-            budgets[match]["label"],
-            (1, top),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-            fontsize=8,
-        )
+    said, ticks, place = [], [], 0
+    for budget in budgets.values():
+        ticks.append((place, budget["label"]))
+        place += 1
+        for name, gain in budget["gains"].items():
+            _bar(ax, place, name, gain["log"], look)
+            ticks.append((place, name))
+            said.append(f"{name} at {budget['label']} {interval(gain['log'])}")
+            place += 1
     ax.set_yticks([place for place, _ in ticks], [name for _, name in ticks])
-    ax.set_ylim(ticks[-1][0] + 0.5, -0.85)
+    headers = {budget["label"] for budget in budgets.values()}
+    for label in ax.get_yticklabels():
+        if label.get_text() in headers:
+            label.set_fontweight("bold")
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(place - 0.4, -0.5)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"gain of {route} in ln loss (about the relative improvement)")
     caption = (
@@ -64,6 +51,19 @@ def gains(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
     )
     alt = f"Bars of the gain of {route} in ln loss: {'; '.join(said)}."
     return Drawing("gains", figure, alt, caption)
+
+
+def _bar(ax: Axes, place: int, name: str, log: Mapping[str, Any], look: Look) -> None:
+    """One bar with its interval, seeds above the interval's line."""
+    colour = look.colour(name)
+    ax.barh(place, log["point"], 0.66, color=look.tint(name), edgecolor=colour, linewidth=1)
+    points = np.array(log["per_seed"] or [])
+    spread = np.linspace(-0.22, 0.22, len(points)) if len(points) > 1 else np.zeros(len(points))
+    ax.plot(points, place + spread, **look.points(name))
+    if log["low"] is not None:
+        ends = [log["low"], log["high"]]
+        ax.plot(ends, [place] * 2, color="black", linewidth=1.6)
+        ax.plot(ends, [place] * 2, "|", color="black", markersize=7)
 
 
 def lines(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:

@@ -77,7 +77,7 @@ def _draw(
     ax.set_xlabel(label + (f" (10{str(power).translate(SUPERSCRIPTS)})" if power else ""))
     ax.set_ylabel("nats per token")
     ax.set_title(NAMES[curves[0].series], loc="left")
-    ax.legend()
+    figure.legend(loc="outside right upper")
     n = max(len(curve.loss) for curve in curves)
     best = min(ends, key=lambda end: end[1])
     alt = (

@@ -37,7 +37,7 @@ def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> D
     # pass 1 has no memory at all and may lie far above the rest
     ticks = found[0]["passes"]
     ax.set_xticks(ticks if len(ticks) <= 16 else np.linspace(ticks[0], ticks[-1], 9).round())
-    ax.legend()
+    figure.legend(loc="outside right upper")
     caption = (
         "Bits per byte on a fixed slice against the evaluation pass (mean thick, seeds "
         "thin); dotted: the exact recurrence, which is what decoding does."
@@ -67,7 +67,7 @@ def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -
         said.append(f"{item['cell']} from {mean[0]:.3f} to {mean[-1]:.3f}")
     ax.set_xlabel("position in the window")
     ax.set_ylabel("nats per token")
-    ax.legend()
+    figure.legend(loc="outside right upper")
     caption = (
         "Loss by position in the evaluation window; band: pointwise 95% t interval over seeds."
     )
