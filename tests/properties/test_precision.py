@@ -5,20 +5,27 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from tests.support.compare import rms_error
 from tests.support.models import T, documents, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
+from tests.support.registry import Case, each_pair, each_trial
+
+
+def calm_decoder(backbone, route) -> Decoder:
+    """Weak routers: strong random ones make a recurrence chaotic.
+
+    Rounding the weights alone then moves the exact outputs of some backbones by half their size.
+    """
+    return small_decoder(backbone, route, routing=0.2)
 
 
 @pytest.mark.parametrize("dtype, far", [(torch.float32, 1e-5), (torch.bfloat16, 0.2)], ids=str)
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_a_narrow_model(
     backbone: Case, route: Case, schedule: Case, dtype: torch.dtype, far: float
 ) -> None:
-    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(8), documents(3, 5))
+    decoder, frame = calm_decoder(backbone(), route()), Frame(tokens(8), documents(3, 5))
     with torch.no_grad():
         wide = run(schedule(), decoder, frame)
         narrow = run(schedule(), decoder.to(dtype), frame)
@@ -28,11 +35,9 @@ def test_a_narrow_model(
         assert rms_error(other.hidden.double(), one.hidden) <= far
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
-    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens(8), documents(3, 5))
+    decoder, frame = calm_decoder(backbone(), route()).float(), Frame(tokens(8), documents(3, 5))
     wide = run(schedule(), decoder, frame)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         narrow = run(schedule(), decoder, frame)
@@ -46,10 +51,9 @@ def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
             assert torch.isfinite(target.grad).all(), name
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_decoding_under_autocast(backbone: Case, route: Case) -> None:
-    decoder, frame = small_decoder(backbone(), route()).float(), Frame(tokens())
+    decoder, frame = calm_decoder(backbone(), route()).float(), Frame(tokens())
     with torch.no_grad():
         wide, _ = decoder.serial(frame, decoder.cache(2, T))
         with torch.autocast("cpu", dtype=torch.bfloat16):

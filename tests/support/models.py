@@ -18,15 +18,25 @@ B, T, WIDTH, BLOCKS, VOCAB = 2, 12, 8, 4, 40
 
 
 @torch.no_grad()
-def randomise(module: nn.Module, seed: int = 0) -> None:
-    """Add noise to every parameter: zero output maps, queries and gates would hide every bug."""
+def randomise(module: nn.Module, seed: int = 0, routing: float = 1.0) -> None:
+    """Add noise to every parameter: zero output maps, queries and gates would hide every bug.
+
+    Args:
+        module: what to change.
+        seed: of the noise.
+        routing: factor on the noise of parameters that route.
+    """
     g = torch.Generator().manual_seed(seed)
     for target in module.parameters():
         std = target.shape[-1] ** -0.5 if target.dim() > 1 else 0.3
+        if getattr(target, "role", None) in ("connection", "router"):
+            std *= routing
         target.add_(torch.randn(target.shape, generator=g, dtype=target.dtype) * std)
 
 
-def small_decoder(backbone: Any = None, route: Any = None, **options: Any) -> Decoder:
+def small_decoder(
+    backbone: Any = None, route: Any = None, routing: float = 1.0, **options: Any
+) -> Decoder:
     """A float64 decoder, two query heads on one K/V head, all of its weights random."""
     defaults = {
         "width": WIDTH,
@@ -36,7 +46,7 @@ def small_decoder(backbone: Any = None, route: Any = None, **options: Any) -> De
         "ffn": SquaredReLU(2 * WIDTH),
     }
     decoder = Decoder(backbone=backbone, route=route, **{**defaults, **options}).double()
-    randomise(decoder)
+    randomise(decoder, routing=routing)
     return decoder
 
 
