@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lrt_kernels import wide
-from lrt_lab.layers import Shape
+from lrt_lab.layers import Routing, Shape
 from lrt_lab.mixers.base import Reads
 
 Source = tuple[Tensor, Tensor]
@@ -20,14 +18,11 @@ def unchanged(x: Tensor) -> Tensor:
     return x
 
 
-class Backbone(nn.Module):
+class Backbone(Routing):
     """How state travels up through depth.
 
     A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit
     u is one sublayer; even units mix positions, odd ones are feed-forward.
-
-    Parameters that route (roles "connection" and "router") stay float32 or wider when the module is
-    cast to less.
     """
 
     def reads(self, unit: int) -> int:
@@ -73,16 +68,3 @@ class Backbone(nn.Module):
     def finish(self, state: Any) -> Tensor:
         """The un-normed input of the head, ``(B, P, d)``."""
         raise NotImplementedError
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Backbone:
-        # Every cast of a module, Lightning's true half precision included, goes through here.
-        routing = [p for p in self.parameters() if p.role in ("connection", "router")]  # type: ignore[attr-defined]
-        kept = {id(t): t for p in routing for t in (p, p.grad) if t is not None}
-
-        def apply(t: Tensor) -> Tensor:
-            new = fn(t)
-            if id(t) in kept and new.dtype != wide(new.dtype):
-                new = t.to(new.device, torch.float32)
-            return new
-
-        return super()._apply(apply, recurse)

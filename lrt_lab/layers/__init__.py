@@ -5,6 +5,7 @@ from lrt_lab.layers.norm import RMSNorm, rms_norm
 from lrt_lab.layers.parameter import (
     ROLES,
     Role,
+    Routing,
     constant,
     fan_in,
     initialize,
@@ -20,6 +21,7 @@ __all__ = [
     "FeedForward",
     "RMSNorm",
     "Role",
+    "Routing",
     "Shape",
     "SquaredReLU",
     "SwiGLU",

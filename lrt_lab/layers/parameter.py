@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
+from lrt_kernels import wide
 from lrt_lab.rng import generator
 
 Init = Callable[[Tensor, torch.Generator], None]
@@ -61,6 +62,27 @@ def parameter(*shape: int, init: Init, role: Role) -> nn.Parameter:
     new = nn.Parameter(torch.empty(*shape))
     new.initial, new.role = init, role  # type: ignore[attr-defined]
     return new
+
+
+class Routing(nn.Module):
+    """A module whose routing parameters stay float32 or wider when it is cast to less.
+
+    They are those of the roles "connection" and "router": a coefficient multiplies whole states, so
+    eight bits of it would be lost in every sum that follows.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Every cast of a module, Lightning's true half precision included, goes through here.
+        routing = [p for p in self.parameters() if p.role in ("connection", "router")]  # type: ignore[attr-defined]
+        kept = {id(t): t for p in routing for t in (p, p.grad) if t is not None}
+
+        def apply(t: Tensor) -> Tensor:
+            new = fn(t)
+            if id(t) in kept and new.dtype != wide(new.dtype):
+                new = t.to(new.device, torch.float32)
+            return new
+
+        return super()._apply(apply, recurse)
 
 
 @torch.no_grad()

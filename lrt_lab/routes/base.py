@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrt_lab.frame import Memory, Taps, View
-from lrt_lab.layers import Shape
+from lrt_lab.layers import Routing, Shape
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Traits:
     zero_is_none: bool = True
 
 
-class Route(nn.Module):
+class Route(Routing):
     """A latent route. Every port defaults to the identity: a route implements only those it uses.
 
     Attributes:

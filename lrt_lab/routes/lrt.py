@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lrt_kernels import no_autocast
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Shape, constant, fan_in, parameter
@@ -96,8 +97,10 @@ class LRT(Route):
     ) -> tuple[Tensor, Tensor]:
         block = unit // 2
         heads, head_dim = self.kv[block]
-        gates = 2 * torch.sigmoid(F.linear(x, self.get_parameter(f"gate_{block}")))
-        local, recurrent = gates.unsqueeze(-1).split(heads, dim=-2)
+        weight = self.get_parameter(f"gate_{block}")
+        with no_autocast(x.device.type):
+            gates = 2 * torch.sigmoid(F.linear(x.to(weight.dtype), weight))
+        local, recurrent = gates.to(v.dtype).unsqueeze(-1).split(heads, dim=-2)
         k, v = local * k, local * v
         if memory is None:
             return k, v

@@ -19,6 +19,8 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
 from lrt_lab.training.loss import training_loss
 
+ROUTING = ("connection", "router")
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -52,7 +54,7 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
     for parameter in decoder.parameters():
         total += parameter.numel()
         role = parameter.role  # type: ignore[attr-defined]
-        if role in ("matrix", "head") or (role == "connection" and parameter.dim() > 1):
+        if role in ("matrix", "head") or (role in ROUTING and parameter.dim() > 1):
             matmul += parameter.numel()
     with FlopCounterMode(display=False) as counter:
         training_loss(decoder, schedule, Frame(ids), ids, Clock()).backward()

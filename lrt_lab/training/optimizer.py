@@ -16,7 +16,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.layers import ROLES, Role
 
 #: Roles whose weights decay towards zero.
-DECAYING: tuple[Role, ...] = ("matrix", "head")
+DECAYING: tuple[Role, ...] = ("matrix", "head", "router")
 
 
 def named_groups(module: nn.Module) -> dict[Role, dict[str, nn.Parameter]]:
@@ -38,7 +38,7 @@ class Optimization:
         warmup: share of the steps that warm up.
         final: learning rate at the end, as a share of the peak.
         decay: "cosine" or "linear".
-        weight_decay: on matrices and the head.
+        weight_decay: on matrices, the head and routers.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AdamW(Optimization):
         warmup: share of the steps that warm up.
         final: learning rate at the end, as a share of the peak.
         decay: "cosine" or "linear".
-        weight_decay: on matrices and the head.
+        weight_decay: on matrices, the head and routers.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MuonAdamW(AdamW):
         warmup: share of the steps that warm up.
         final: learning rate at the end, as a share of the peak.
         decay: "cosine" or "linear".
-        weight_decay: on matrices and the head.
+        weight_decay: on matrices, the head and routers.
     """
 
     def __init__(
