@@ -12,8 +12,8 @@ from itertools import product
 
 import numpy as np
 
-from lrt_lab.analysis.blocked import blocked
 from lrt_lab.analysis.estimate import Estimate, independent, paired
+from lrt_lab.analysis.linear_model import blocked
 from lrt_lab.analysis.signflip import sign_flip
 from lrt_lab.analysis.square import CONTRASTS, Scale, Square, log
 from lrt_lab.analysis.table import Table

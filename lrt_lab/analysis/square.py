@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lrt_lab.analysis.estimate import Estimate, independent, paired, quantile
-from lrt_lab.analysis.fieller import Ratio, fieller, ratio_of_means
+from lrt_lab.analysis.ratio import Ratio, fieller, ratio_of_means
 from lrt_lab.analysis.table import Table
 
 # weights over P0, P1, A0, A1 of a lower-is-better outcome

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lrt_lab.analysis.blocked import blocked, equal_variances
 from lrt_lab.analysis.estimate import Estimate
-from lrt_lab.analysis.fieller import Ratio
+from lrt_lab.analysis.linear_model import blocked, equal_variances
+from lrt_lab.analysis.ratio import Ratio
 from lrt_lab.analysis.signflip import sign_flip
 from lrt_lab.analysis.square import (
     CONTRASTS,

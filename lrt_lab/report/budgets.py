@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from lrt_lab.analysis.power import detectable, seeds_needed
+from lrt_lab.analysis.planning import detectable, seeds_needed
 from lrt_lab.analysis.signflip import floor as sign_flip_floor
 from lrt_lab.analysis.spread import correlation, sd
 from lrt_lab.analysis.square import Square, signs_disagree
 from lrt_lab.analysis.study import GAINS, Study, analyse
 from lrt_lab.analysis.table import Table
 from lrt_lab.report import multipliers
+from lrt_lab.report.numbers import listing
 from lrt_lab.report.records import BUDGETS, Design, Record, table
-from lrt_lab.report.values import interval, test
+from lrt_lab.report.values import interval, mean, test
 
 # twins may differ by this much in the cost that they match
 TOLERANCE = 0.01
@@ -63,11 +64,11 @@ def matched(
         return None, losses, "no 2x2 is declared"
     if match == "tokens":
         return square, losses, ""
-    substitutes = design.substitutes(match)
-    if substitutes:
-        return square.with_cells(substitutes), losses, ""
+    twinned = design.matched(square, match)
+    if isinstance(twinned, Square):
+        return twinned, losses, ""
     if match == "parameters":
-        return None, losses, "no cell was trained with matched parameters"
+        return None, losses, twinned + _extra_parameters(square, records)
     if not design.paired:
         return None, losses, "unpaired runs have no twins with this budget"
     extended, stand_ins = losses, {}
@@ -84,6 +85,22 @@ def matched(
             loss=np.concatenate([extended.loss, row[None, :]], axis=-2),
         )
     return square.with_cells(stand_ins), extended, ""
+
+
+def _extra_parameters(square: Square, records: Sequence[Record]) -> str:
+    """How many more parameters the route brings, since nothing was trained to match them."""
+    found = {}
+    for name, base, routed in zip(
+        (square.base, square.improved), square.cells[::2], square.cells[1::2], strict=True
+    ):
+        one, other = (mean(r.parameters for r in records if r.cell == c) for c in (base, routed))
+        if one and other:
+            found[name] = f"{100 * (other / one - 1):+.2g}% on {name}"
+    return (
+        f" ({square.route} changes their number by {listing(list(found.values()))})"
+        if found
+        else ""
+    )
 
 
 def _mismatch(square: Square, records: Sequence[Record], match: str) -> float | None:

@@ -74,35 +74,32 @@ def families(results: Results) -> list[str]:
     if results["contrasts"]:
         parts += ["## Further declared contrasts", _contrasts(results["contrasts"], level)]
     if results["pairs"]:
-        head = [
-            "pair",
-            "I, ln loss",
-            "exp(I)",
-            "gain on baseline",
-            "gain on improved",
-            "p",
-            "p (Holm)",
-            "q",
-        ]
-        rows = [
-            [
-                row["name"],
-                interval(row),
-                _factor(row["factor"]),
-                interval(row["gain_base"]),
-                interval(row["gain_improved"]),
-                p(row["p"]),
-                p(row["p_holm"]),
-                p(row["q_bh"]),
-            ]
-            for row in results["pairs"]
-        ]
         said = (
             "Every residual improvement with every route, against the shared baseline; exp(I) "
-            "above 1: more than multiply."
+            "above "
+            "1: more than multiply. p is Holm's over these rows, q exploratory."
         )
-        parts += ["## All pairs", said, grid(head, rows)]
+        parts += ["## All pairs", said, _pairs(results["pairs"])]
     return parts
+
+
+def _pairs(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = {
+        "pair": lambda row: row["name"],
+        "I, ln loss": interval,
+        "exp(I)": lambda row: _factor(row["factor"]),
+        "gain on baseline": lambda row: interval(row["gain_base"]),
+        "gain on improved": lambda row: interval(row["gain_improved"]),
+        "I at matched training FLOPs": lambda row: (
+            interval(row["at_flops"]) if row["at_flops"] else NONE
+        ),
+        "p (t)": lambda row: p(row["p"]),
+        "p (Holm)": lambda row: p(row["p_holm"]),
+        "q (BH)": lambda row: p(row["q_bh"]),
+    }
+    if not any(row["at_flops"] for row in rows):
+        del columns["I at matched training FLOPs"]
+    return grid(list(columns), [[column(row) for column in columns.values()] for row in rows])
 
 
 def _contrasts(rows: Sequence[Mapping[str, Any]], level: str) -> str:

@@ -106,6 +106,11 @@ def factorial(losses: Table, design: Design) -> list[dict[str, Any]]:
         }
         for key in ("gain_base", "gain_improved", "improvement", "together"):
             row[key] = interval(evaluate(losses, parts[key]).estimate, level)
+        twinned = design.matched(pair.square, "train_flops")
+        row["at_flops"] = None
+        if isinstance(twinned, Square):
+            again = evaluate(losses, _interaction(twinned, pair.label)).estimate
+            row["at_flops"] = interval(again, level)
     return rows
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lrt_lab.analysis import multiplier as multipliers
-from lrt_lab.analysis.multiplier import Multiplier
+from lrt_lab.analysis.multipliers import Multiplier, interaction, interpolate, multiplier
 from lrt_lab.analysis.table import Table
 from lrt_lab.report.records import Design, Record
 from lrt_lab.report.values import mean
@@ -49,7 +48,7 @@ def against(
     rows = [row[np.isfinite(row)] for row in part.loss]
     if min(len(row) for row in rows) < 2:
         return None
-    return multipliers.multiplier(
+    return multiplier(
         [cost_of(records, c, cost) for c in rungs],
         rows[:-1],
         spent,
@@ -91,7 +90,7 @@ def of_square(
     improved = against(shared, design, records, a0, a1, cost)
     if base is None or improved is None:
         return found, None
-    estimate = multipliers.interaction(base, improved)
+    estimate = interaction(base, improved)
     if estimate is None:
         return found, None
     enough = min(base.budgets, improved.budgets) >= ENOUGH_BUDGETS
@@ -115,7 +114,7 @@ def at_cost(
             "more are needed",
         )
     costs = [cost_of(records, c, cost) for c in rungs]
-    found = multipliers.interpolate(costs, [losses.row(c) for c in rungs], spent)
+    found = interpolate(costs, [losses.row(c) for c in rungs], spent)
     if found is None:
         span = f"{min(costs):.4g} to {max(costs):.4g} {UNITS[cost]}"
         return None, f"{routed} took {spent:.4g}, outside what {base} was trained for ({span})"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lrt_lab.analysis.power import Chances, chances, detectable, interaction_sd, seeds_needed
+from lrt_lab.analysis.planning import Chances, chances, detectable, interaction_sd, seeds_needed
 from lrt_lab.analysis.spread import sd as deviation
 from lrt_lab.analysis.study import analyse
 from lrt_lab.errors import UserError

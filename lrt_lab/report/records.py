@@ -22,6 +22,12 @@ BUDGETS = {
     "train_seconds": "matched wall-clock",
     "parameters": "matched parameters",
 }
+NOUNS = {
+    "tokens": "tokens",
+    "train_flops": "training FLOPs",
+    "train_seconds": "training time",
+    "parameters": "parameters",
+}
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,20 @@ class Design:
     scale: str = ""
     source: Mapping[str, Any] = field(default_factory=dict)
 
-    def substitutes(self, match: str) -> dict[str, str]:
-        """Which cell stands in for which under a matched budget."""
-        return {twin.of: twin.cell for twin in self.twins if twin.match == match}
+    def matched(self, square: Square, match: str) -> Square | str:
+        """The square with twins in place of cells, so that each backbone's two cells cost the same.
+
+        A twin counts only where it was trained to match the very cell that it stands beside. A text
+        says what is missing.
+        """
+        stand_ins: dict[str, str] = {}
+        p0, p1, a0, a1 = square.cells
+        for pair in ((p0, p1), (a0, a1)):
+            found = [t for t in self.twins if t.match == match and {t.of, t.as_} == set(pair)]
+            if not found:
+                return f"no cell was trained with the {NOUNS[match]} of {pair[1]}"
+            stand_ins[found[0].of] = found[0].cell
+        return square.with_cells(stand_ins)
 
 
 def table(records: Sequence[Record], design: Design, *, failed: str = "drop") -> Table:

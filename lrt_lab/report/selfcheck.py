@@ -15,9 +15,9 @@ import numpy as np
 
 from lrt_lab.analysis.contrasts import against, evaluate
 from lrt_lab.analysis.draws import NOISES, generator, noise
-from lrt_lab.analysis.fieller import BOUNDED
 from lrt_lab.analysis.multiplicity import holm
-from lrt_lab.analysis.power import chances
+from lrt_lab.analysis.planning import chances
+from lrt_lab.analysis.ratio import BOUNDED
 from lrt_lab.analysis.study import Study, analyse
 from lrt_lab.analysis.verdict import READINGS
 from lrt_lab.report.records import Design, Record, table

@@ -14,7 +14,7 @@ import pytest
 from lrt_lab.analysis.bootstrap import percentile
 from lrt_lab.analysis.draws import generator
 from lrt_lab.analysis.estimate import independent, paired
-from lrt_lab.analysis.multiplier import multiplier
+from lrt_lab.analysis.multipliers import multiplier
 from lrt_lab.analysis.seed_noise import seed_noise
 
 # arm: mean loss, sd, mean seconds, one-sided p of "the mean is below 3.28" where it was published

@@ -382,3 +382,62 @@ def test_neither_torch_nor_matplotlib_is_needed_to_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class TestLargerFactorials:
+    """Three backbones, two routes; every no-route cell has one twin per route."""
+
+    @pytest.fixture
+    def found(self, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+        plan = synthetic.plan()
+        plan["cells"] = []
+        means = {}
+        for b, backbone in enumerate(("MUDD", "PreNorm", "AttentionResiduals")):
+            for r, route in enumerate(("none", "T2MLR", "LRT")):
+                cell, axes = f"{backbone}+{route}", {"backbone": backbone, "route": route}
+                means[cell] = 2.2 - 0.05 * b - 0.03 * r
+                plan["cells"] += [synthetic._item(cell, axes, None, s) for s in range(1, 6)]
+                if route != "none":
+                    base, plain = f"{backbone}+none", {"backbone": backbone, "route": "none"}
+                    twin = {"match": "train_flops", "of": base, "as": cell}
+                    means[f"{base}@{route}"] = 2.19 - 0.05 * b - 0.01 * r
+                    plan["cells"] += [
+                        synthetic._item(f"{base}@{route}", plain, twin, s) for s in range(1, 6)
+                    ]
+        losses = synthetic.losses(plan, means, run_sd=1e-4)
+        synthetic.write_runs(plan, tmp_path / "runs", losses, points=4)
+        return report(tmp_path, plan)
+
+    def test_every_pair_has_its_row(self, found) -> None:
+        text, results = found
+        assert [row["name"] for row in results["pairs"]] == [
+            "AttentionResiduals x LRT",
+            "AttentionResiduals x T2MLR",
+            "MUDD x LRT",
+            "MUDD x T2MLR",
+        ]
+        assert "## All pairs" in text
+        assert "I at matched training FLOPs" in text
+
+    def test_each_route_meets_its_own_twins(self, found) -> None:
+        _, results = found
+        assert results["budgets"]["train_flops"]["cells"] == [
+            "PreNorm+none@LRT",
+            "PreNorm+LRT",
+            "AttentionResiduals+none@LRT",
+            "AttentionResiduals+LRT",
+        ]
+        by_name = {row["name"]: row["at_flops"]["point"] for row in results["pairs"]}
+        flops = results["budgets"]["train_flops"]["interaction"]["point"]
+        assert by_name["AttentionResiduals x LRT"] == pytest.approx(flops, rel=1e-12)
+        assert by_name["AttentionResiduals x T2MLR"] != pytest.approx(flops, rel=1e-6)
+
+    def test_cells_stand_in_the_order_of_their_axes(self, found) -> None:
+        _, results = found
+        first = [cell["cell"] for cell in results["cells"]][:4]
+        assert first == ["PreNorm+none", "PreNorm+none@LRT", "PreNorm+none@T2MLR", "PreNorm+LRT"]
+
+
+def test_without_parameter_twins_the_extra_parameters_are_named(whole) -> None:
+    _, text, _ = whole
+    assert "(LRT changes their number by +3.5% on PreNorm and +3.5% on AttentionResiduals)" in text

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lrt_lab.analysis.estimate import Estimate, paired, quantile
-from lrt_lab.analysis.fieller import BOUNDED, Ratio, fieller, ratio_of_means
+from lrt_lab.analysis.ratio import BOUNDED, Ratio, fieller, ratio_of_means
 
 Place = Literal["inside", "extrapolated", "above", "below", "undefined"]
 
@@ -65,10 +65,10 @@ def multiplier(
         reach: how far beyond the budgets a line may be used, as a share of its segment.
         level: of the interval.
     """
-    order = np.argsort(costs)
     to = np.log if straight == "log" else np.asarray
-    x = to(np.asarray(costs, dtype=float)[order])
-    rows = [to(np.asarray(losses[i], dtype=float)) for i in order]
+    found_costs, found_losses = merged(costs, losses, paired_seeds)
+    x = to(np.array(found_costs))
+    rows = [to(row) for row in found_losses]
     target = to(np.asarray(loss, dtype=float))
     budgets = len(rows)
     nan = float("nan")
@@ -106,6 +106,30 @@ def multiplier(
     return Multiplier(float(ratio(share)), float(low), float(high), place, budgets, linear)
 
 
+def merged(
+    costs: Sequence[float],
+    losses: Sequence[ArrayLike],
+    paired_seeds: bool = True,
+    same: float = 0.01,
+) -> tuple[list[float], list[np.ndarray]]:
+    """Budgets in order, those within a share `same` of each other as one: no line runs between
+    equal costs.
+
+    Equal seeds of merged budgets are averaged; unpaired runs are put together.
+    """
+    groups: list[list[int]] = []
+    for i in np.argsort(costs, kind="stable"):
+        if groups and costs[i] <= costs[groups[-1][0]] * (1 + same):
+            groups[-1].append(int(i))
+        else:
+            groups.append([int(i)])
+    rows = [[np.asarray(losses[i], dtype=float) for i in group] for group in groups]
+    join = (lambda row: np.mean(row, axis=0)) if paired_seeds else np.concatenate
+    return [float(np.mean([costs[i] for i in group])) for group in groups], [
+        join(row) for row in rows
+    ]
+
+
 def _unpaired(first: np.ndarray, second: np.ndarray, target: np.ndarray, level: float) -> Ratio:
     a, b = first.mean() - target.mean(), first.mean() - second.mean()
     v0, v1, vt = (row.var(ddof=1) / len(row) for row in (first, second, target))
@@ -133,9 +157,8 @@ def interpolate(
 
     None outside the completed budgets: nothing is extrapolated.
     """
-    order = np.argsort(costs)
-    x = np.log(np.asarray(costs, dtype=float)[order])
-    y = np.log(np.array([np.asarray(losses[i], dtype=float) for i in order]))
+    found_costs, found_losses = merged(costs, losses)
+    x, y = np.log(np.array(found_costs)), np.log(np.array(found_losses))
     at = np.log(cost)
     if len(x) < 2 or not x[0] <= at <= x[-1]:
         return None

@@ -7,7 +7,7 @@ import pytest
 
 from lrt_lab.analysis.draws import generator
 from lrt_lab.analysis.estimate import paired
-from lrt_lab.analysis.power import chances, detectable, interaction_sd, power, seeds_needed
+from lrt_lab.analysis.planning import chances, detectable, interaction_sd, power, seeds_needed
 
 # minimum detectable effect in % of the loss at a run's deviation of .04%:
 # gain, interaction, interaction at rho = .5

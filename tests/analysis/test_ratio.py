@@ -9,7 +9,7 @@ import pytest
 
 from lrt_lab.analysis.draws import generator
 from lrt_lab.analysis.estimate import paired
-from lrt_lab.analysis.fieller import BOUNDED, UNBOUNDED, WHOLE_LINE, ratio_of_means
+from lrt_lab.analysis.ratio import BOUNDED, UNBOUNDED, WHOLE_LINE, ratio_of_means
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lrt_lab.analysis.draws import generator
-from lrt_lab.analysis.multiplier import interaction, interpolate, multiplier
+from lrt_lab.analysis.multipliers import interaction, interpolate, merged, multiplier
 
 COSTS = [1.0, 2.0, 4.0]
 
@@ -92,3 +92,12 @@ def test_losses_between_budgets_lie_on_the_line_and_never_outside() -> None:
     np.testing.assert_allclose(interpolate(COSTS, rows, 4.0), rows[-1])
     assert interpolate(COSTS, rows, 4.01) is None
     assert interpolate(COSTS[:1], rows[:1], 1.0) is None
+
+
+@pytest.mark.parametrize("pairs", [True, False], ids=["paired", "unpaired"])
+def test_equal_budgets_are_one_budget(pairs: bool) -> None:
+    costs, rows = merged(
+        [2.0, 1.0, 2.01, 4.0], [law(2.0), law(1.0), law(2.0, seed=9), law(4.0)], pairs
+    )
+    assert costs == [1.0, pytest.approx(2.005), 4.0]
+    assert [len(row) for row in rows] == ([5, 5, 5] if pairs else [5, 10, 5])

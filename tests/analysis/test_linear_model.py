@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lrt_lab.analysis.blocked import blocked, equal_variances, residuals
 from lrt_lab.analysis.draws import generator
+from lrt_lab.analysis.linear_model import blocked, equal_variances, residuals
 
 INTERACTION = np.array([-1.0, 1.0, 1.0, -1.0])
 
