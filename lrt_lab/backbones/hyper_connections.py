@@ -3,51 +3,51 @@
 With streams X ``(n, d)``, source stream s, destination stream r, and X-bar each stream normed over
 its features, unit u reads, carries and writes by
 
-    a_s    = read_s     + alpha tanh(X-bar_s . w_read)
-    R_{rs} = carry_{rs} + alpha tanh(X-bar_s . w_carry,r)
-    b_s    = write_s    + beta  tanh(X-bar_s . w_write)
+    a_s   = read_s   + alpha tanh(X-bar_s . w_read)
+    b_s   = write_s  + beta  tanh(X-bar_s . w_write)
+    C_sr  = carry_sr + alpha tanh(X-bar_s . w_carry,r)
 
-    x = sum_s a_s X_s,    X'_r = sum_s R_{rs} X_s + b_r F_u(RMS(x) g_u)
+    x = sum_s a_s X_s,    X'_r = sum_s C_sr X_s + b_r F_u(RMS(x) g_u)
 
-The paper's A_r is R transposed, [source, destination]; here it is [destination, source]. Nothing
-bounds R: a product of carries over depth can grow without limit.
+C, [source, destination], is the paper's A_r. Nothing bounds it: a product of carries over depth can
+grow without limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import no_autocast, wide
+from lrt_kernels import no_autocast, stream_read, stream_scores, stream_write, wide
 from lrt_lab.backbones.base import Backbone, Source, unchanged
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
 
 
 class Coefficients(NamedTuple):
-    """Read and write ``(..., n)``, carry [destination, source] ``(..., n, n)`` of one unit."""
+    """One unit's read ``(B, P, n)``, write ``(B, P, n)``, carry ``(B, P, source, destination)``."""
 
     read: Tensor
-    carry: Tensor
     write: Tensor
+    carry: Tensor
 
 
 class Streams(NamedTuple):
     """The streams ``(B, P, n, d)``, and from `enter` on the coming unit's coefficients."""
 
     x: Tensor
-    coefficients: Coefficients | None = None
+    coming: Coefficients | None = None
 
 
 class StreamConnection(nn.Module):
     """One unit's coefficients.
 
-    Axes: ``read`` and ``write`` (stream,), ``carry`` (destination, source), ``read_weight`` and
-    ``write_weight`` (d,), ``carry_weight`` (destination, d).
+    Axes: ``read`` and ``write`` (stream,), ``carry`` (source, destination), ``read_weight`` and
+    ``write_weight`` (1, d), ``carry_weight`` (destination, d).
     """
 
     def __init__(
@@ -79,51 +79,33 @@ class StreamConnection(nn.Module):
         self.gain = parameter(width, init=one, role="connection")
         if norm == "layer":
             self.bias = parameter(width, init=zero, role="connection")
-        self.read_weight = parameter(width, init=zero, role="router")
+        self.read_weight = parameter(1, width, init=zero, role="router")
+        self.write_weight = parameter(1, width, init=zero, role="router")
         self.carry_weight = parameter(streams, width, init=zero, role="router")
-        self.write_weight = parameter(width, init=zero, role="router")
         self.mix_scale = parameter(1, init=constant(0.01), role="connection")
         self.write_scale = parameter(1, init=constant(0.01), role="connection")
 
     def forward(self, x: Tensor) -> Coefficients:
         """Coefficients for streams ``(..., n, d)``, float32 or wider."""
         dtype = wide(x.dtype)
-        read, carry, write = (p.to(dtype) for p in (self.read, self.carry, self.write))
+        read, write, carry = (p.to(dtype) for p in (self.read, self.write, self.carry))
         if not self.dynamic:
-            return Coefficients(read, carry, write)
+            positions = x.shape[:-2]
+            return Coefficients(*(p.expand(*positions, *p.shape) for p in (read, write, carry)))
+        weight = torch.cat([self.read_weight, self.write_weight, self.carry_weight]).to(dtype)
+        scores = stream_scores(x, weight * self.gain, self.eps, self.norm == "layer")
         with no_autocast(x.device.type):
-            scores = self.scores(x.to(dtype))
+            if self.norm == "layer":
+                scores = scores + F.linear(self.bias.to(dtype), weight)
             if self.tanh:
                 scores = torch.tanh(scores)
-            # Scores are (..., source, what): the carry's last two axes are source, destination.
+            # Scores are (..., source, what they adjust).
             on_read, on_write, on_carry = scores.split([1, 1, self.streams], dim=-1)
             return Coefficients(
-                read + self.mix_scale * on_read.squeeze(-1),
-                carry + self.mix_scale * on_carry.transpose(-1, -2),
-                write + self.write_scale * on_write.squeeze(-1),
+                torch.addcmul(read, on_read.squeeze(-1), self.mix_scale.to(dtype)),
+                torch.addcmul(write, on_write.squeeze(-1), self.write_scale.to(dtype)),
+                torch.addcmul(carry, on_carry, self.mix_scale.to(dtype)),
             )
-
-    def scores(self, x: Tensor) -> Tensor:
-        """X-bar against the read, write and carry weights, ``(..., n, 2 + n)``.
-
-        The norm is folded behind the product, so that no normed copy of the streams is kept:
-        LN(x) . w = ((x - mean) . (g w)) / std + bias . w.
-        """
-        width = x.shape[-1]
-        weight = torch.cat(
-            [self.read_weight.unsqueeze(0), self.write_weight.unsqueeze(0), self.carry_weight]
-        ).to(x.dtype)
-        scaled = weight * self.gain
-        square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square() / width
-        if self.norm == "rms":
-            return F.linear(x, scaled) * torch.rsqrt(square + self.eps)
-        # Centred weights see centred streams; one more row takes the streams' mean.
-        rows = torch.cat(
-            [scaled - scaled.mean(-1, keepdim=True), x.new_full((1, width), 1 / width)]
-        )
-        products, mean = F.linear(x, rows).split([len(weight), 1], dim=-1)
-        rescale = torch.rsqrt(square - mean.square() + self.eps)
-        return products * rescale + F.linear(self.bias, weight)
 
 
 class HyperConnections(Backbone):
@@ -178,7 +160,7 @@ class HyperConnections(Backbone):
     def start(self, x: Tensor, sources: Sequence[Source]) -> Streams:
         for value, present in sources:
             x = x + value * present.unsqueeze(-1)
-        return Streams(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1]))
+        return Streams(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1).contiguous())
 
     def enter(self, state: Streams, unit: int, inject: Callable[[Tensor], Tensor]) -> Streams:
         x = state.x
@@ -187,20 +169,14 @@ class HyperConnections(Backbone):
             injected = inject(mean)
             if injected is not mean:
                 x = x + (injected - mean).unsqueeze(-2)
-        return Streams(x, self.connection(unit)(x))
+        return Streams(x, self.connections[unit](x))
 
     def read(self, state: Streams, unit: int) -> Tensor:
-        read = self._coefficients(state, unit).read.to(state.x.dtype)
-        with no_autocast(read.device.type):
-            return (read.unsqueeze(-2) @ state.x).squeeze(-2)
+        return stream_read(state.x, self._coming(state, unit).read)
 
     def write(self, state: Streams, unit: int, y: Tensor) -> Streams:
-        _, carry, write = self._coefficients(state, unit)
-        x = state.x
-        with no_autocast(x.device.type):
-            carried = carry.to(x.dtype) @ x
-            written = write.to(x.dtype).unsqueeze(-1)
-            return Streams(torch.addcmul(carried, written, y.to(x.dtype).unsqueeze(-2)))
+        coming = self._coming(state, unit)
+        return Streams(stream_write(state.x, coming.carry, coming.write, y))
 
     def hidden(self, state: Streams, unit: int) -> Tensor:
         return state.x.mean(-2)
@@ -208,9 +184,5 @@ class HyperConnections(Backbone):
     def finish(self, state: Streams) -> Tensor:
         return state.x.sum(-2)
 
-    def connection(self, unit: int) -> StreamConnection:
-        """A unit's connection."""
-        return cast(StreamConnection, self.connections[unit])
-
-    def _coefficients(self, state: Streams, unit: int) -> Coefficients:
-        return state.coefficients or self.connection(unit)(state.x)
+    def _coming(self, state: Streams, unit: int) -> Coefficients:
+        return self.connections[unit](state.x) if state.coming is None else state.coming
