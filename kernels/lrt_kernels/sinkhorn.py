@@ -47,7 +47,8 @@ def sinkhorn(
     kernel_QPM = torch.softmax(logits_QPM.contiguous(), dim=1) + eps
     scaled: Tensor = _Balance.apply(kernel_QPM, iterations, eps)
     back = (2, 0, 1) if exact == "source" else (2, 1, 0)
-    return scaled.permute(back).reshape(logits.shape)
+    # Matrices in one piece each: products of many small matrices loop over any other layout.
+    return scaled.permute(back).contiguous().view(logits.shape)
 
 
 class _Balance(torch.autograd.Function):

@@ -54,15 +54,34 @@ class _Score(torch.autograd.Function):
         x, weight, inverse, scores = ctx.saved_tensors
         shrink = (grad * scores).sum(-1, keepdim=True) * inverse.square() / -x.shape[-1]
         grad = grad * inverse
-        return torch.addmm(x * shrink, grad, weight), grad.mT @ x, None
+        return (x * shrink).addmm_(grad, weight), grad.mT @ x, None
 
 
 def stream_read(streams: Tensor, read: Tensor) -> Tensor:
     """Mix streams ``(..., n, d)`` by coefficients ``(..., n)`` into ``(..., d)``."""
+    n, d = streams.shape[-2:]
     with no_autocast(streams.device.type):
-        flat = streams.to(wide(streams.dtype)).reshape(-1, *streams.shape[-2:])
-        mixed = torch.bmm(read.reshape(-1, 1, read.shape[-1]).to(flat.dtype), flat)
-    return mixed.view(*streams.shape[:-2], -1).to(streams.dtype)
+        dtype = wide(streams.dtype)
+        mixed: Tensor = _Read.apply(
+            streams.to(dtype).reshape(-1, n, d), read.to(dtype).reshape(-1, n)
+        )
+    return mixed.view(*streams.shape[:-2], d).to(streams.dtype)
+
+
+class _Read(torch.autograd.Function):
+    """u = read X:  dX = read (x) du,  dread = X du, one small matrix product per position."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, read: Tensor) -> Tensor:
+        ctx.save_for_backward(x, read)
+        return torch.bmm(read.unsqueeze(1), x).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, read = ctx.saved_tensors
+        grad = grad.unsqueeze(1)
+        return read.unsqueeze(-1) * grad, torch.bmm(grad, x.mT).squeeze(1)
 
 
 def stream_write(streams: Tensor, carry: Tensor, write: Tensor, y: Tensor) -> Tensor:
@@ -74,11 +93,36 @@ def stream_write(streams: Tensor, carry: Tensor, write: Tensor, y: Tensor) -> Te
         write: ``(..., n)``, how much of y each destination takes.
         y: the unit's output ``(..., d)``.
     """
-    n = streams.shape[-2]
+    n, d = streams.shape[-2:]
     with no_autocast(streams.device.type):
         dtype = wide(streams.dtype)
-        flat = streams.to(dtype).reshape(-1, *streams.shape[-2:])
-        carried = torch.bmm(carry.reshape(-1, n, n).to(dtype).mT, flat)
-        gate, added = write.reshape(-1, n, 1).to(dtype), y.reshape(len(flat), 1, -1).to(dtype)
-        mixed = torch.addcmul(carried, gate, added)
+        mixed: Tensor = _Write.apply(
+            streams.to(dtype).reshape(-1, n, d),
+            carry.to(dtype).reshape(-1, n, n),
+            write.to(dtype).reshape(-1, n),
+            y.to(dtype).reshape(-1, d),
+        )
     return mixed.view(streams.shape).to(streams.dtype)
+
+
+class _Write(torch.autograd.Function):
+    """X' = C^T X + write (x) y, and all four gradients as small matrix products.
+
+    dX = C dX',  dC = X dX'^T,  dwrite = dX' y,  dy = write dX'
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, carry: Tensor, write: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, carry, write, y)
+        return torch.bmm(carry.mT, x).addcmul_(write.unsqueeze(-1), y.unsqueeze(1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        x, carry, write, y = ctx.saved_tensors
+        return (
+            torch.bmm(carry, grad),
+            torch.bmm(x, grad.mT),
+            torch.bmm(y.unsqueeze(1), grad.mT).squeeze(1),
+            torch.bmm(write.unsqueeze(1), grad).squeeze(1),
+        )
