@@ -57,6 +57,7 @@ def all_pairs(design: Design) -> list[Any]:
 def variants(design: Design) -> list[Contrast]:
     """In a design without a square: every other cell's gain over the baseline."""
     ladder = {cell for rungs in design.ladders.values() for cell in rungs}
+    ladder |= {twin.cell for twin in design.twins}
     others = [cell for cell in design.cells if cell != design.baseline and cell not in ladder]
     return against(str(design.baseline), others)
 

@@ -187,7 +187,7 @@ def suite(
     for item in plan["cells"]:
         own = RUN_SD * noise(kind, (simulations,), draws)
         loss = 3.0 * np.exp(means[item["cell"]] + shared[item["seed"]] + own)
-        files = {"DONE": True, "final.json": _final(loss)}
+        files = {"DONE": True, "final.json": final_of(loss)}
         records.append(record_of(item, plan, files.get))
     return design_of(plan), records
 
@@ -209,6 +209,7 @@ def _plan(cells: list[str], n: int) -> dict[str, Any]:
     return {"suite": "selfcheck", "scale": "memory", "statistics": statistics, "cells": items}
 
 
-def _final(loss: np.ndarray) -> dict[str, Any]:
+def final_of(loss: np.ndarray) -> dict[str, Any]:
+    """A `final.json` that holds one loss per simulation."""
     test = {"exact": {"loss": loss, "bpb": loss / np.log(2)}}
     return {"status": "finished", "test": test, "tokens": 1, "train_flops": 1, "train_seconds": 1}

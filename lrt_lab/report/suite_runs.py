@@ -57,14 +57,15 @@ def design_of(plan: Mapping[str, Any]) -> Design:
             )
     ordered = _axis_values(statistics.get("axes") or {}, axes)
     cells = _in_order(cells, ordered, twins)
+    ends = statistics.get("axes") or {}
+    own = {c: a for c, a in cells.items() if c not in twins}
     floor = statistics.get("floor")
     return Design(
         name=plan["suite"],
         axes=ordered,
         cells=cells,
-        square=square_of(
-            statistics.get("axes") or {}, {c: a for c, a in cells.items() if c not in twins}
-        ),
+        square=square_of(ends, own),
+        baseline=baseline_of(ends, own),
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),
@@ -137,6 +138,16 @@ def square_of(
 
     p, a, none, route = first["baseline"], first["improved"], second["baseline"], second["improved"]
     return Square(p, a, none, route, (cell(p, none), cell(p, route), cell(a, none), cell(a, route)))
+
+
+def baseline_of(
+    ends: Mapping[str, Mapping[str, str]], cells: Mapping[str, Mapping[str, str]]
+) -> str | None:
+    """With one axis: the cell that every other one is compared with."""
+    if len(ends) != 1:
+        return None
+    ((axis, values),) = ends.items()
+    return next((name for name, axes in cells.items() if axes[axis] == values["baseline"]), None)
 
 
 def read_runs(plan: Mapping[str, Any], folder: Path) -> list[Record]:

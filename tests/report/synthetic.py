@@ -48,10 +48,10 @@ def plan(
     items = []
     for cell, axes in CELLS.items():
         for seed in seeds:
-            items.append(_item(cell, axes, None, seed))
+            items.append(item_of(cell, axes, None, seed))
             if twins and axes["route"] == "none":
                 twin = {"match": "train_flops", "of": cell, "as": cell.replace("none", "LRT")}
-                items.append(_item(f"{cell}@flops", axes, twin, seed))
+                items.append(item_of(f"{cell}@flops", axes, twin, seed))
     return {
         "suite": "h1",
         "scale": "quick",
@@ -78,9 +78,10 @@ def plan(
     }
 
 
-def _item(
+def item_of(
     cell: str, axes: Mapping[str, str], twin: Mapping[str, str] | None, seed: int
 ) -> dict[str, Any]:
+    """One planned run."""
     digest = hashlib.sha256(f"{cell}/{seed}".encode()).hexdigest()
     cost = 2 if axes["route"] == "LRT" else 1
     steps = STEPS * (2 if twin else 1)

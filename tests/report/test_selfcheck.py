@@ -65,7 +65,7 @@ def test_a_simulated_suite_written_to_disk_gives_the_same_report(tmp_path: Path)
     for record in records:
         run = tmp_path / record.folder
         run.mkdir(parents=True)
-        final = selfcheck._final(np.asarray(record.loss))
+        final = selfcheck.final_of(np.asarray(record.loss))
         final["test"]["exact"] = {"loss": float(record.loss[chosen]), "bpb": None}
         (run / "final.json").write_text(json.dumps(final))
         (run / "DONE").touch()

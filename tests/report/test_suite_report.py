@@ -396,13 +396,13 @@ class TestLargerFactorials:
             for r, route in enumerate(("none", "T2MLR", "LRT")):
                 cell, axes = f"{backbone}+{route}", {"backbone": backbone, "route": route}
                 means[cell] = 2.2 - 0.05 * b - 0.03 * r
-                plan["cells"] += [synthetic._item(cell, axes, None, s) for s in range(1, 6)]
+                plan["cells"] += [synthetic.item_of(cell, axes, None, s) for s in range(1, 6)]
                 if route != "none":
                     base, plain = f"{backbone}+none", {"backbone": backbone, "route": "none"}
                     twin = {"match": "train_flops", "of": base, "as": cell}
                     means[f"{base}@{route}"] = 2.19 - 0.05 * b - 0.01 * r
                     plan["cells"] += [
-                        synthetic._item(f"{base}@{route}", plain, twin, s) for s in range(1, 6)
+                        synthetic.item_of(f"{base}@{route}", plain, twin, s) for s in range(1, 6)
                     ]
         losses = synthetic.losses(plan, means, run_sd=1e-4)
         synthetic.write_runs(plan, tmp_path / "runs", losses, points=4)
@@ -441,3 +441,22 @@ class TestLargerFactorials:
 def test_without_parameter_twins_the_extra_parameters_are_named(whole) -> None:
     _, text, _ = whole
     assert "(LRT changes their number by +3.5% on PreNorm and +3.5% on AttentionResiduals)" in text
+
+
+def test_a_suite_of_variants_compares_each_with_the_baseline(tmp_path: Path) -> None:
+    names = ("gather", "householder", "rotation")
+    ends = {"transform": {"baseline": "gather", "improved": "householder"}}
+    plan = synthetic.plan(axes=ends, family=["householder", "rotation"], primary="householder")
+    plan["cells"] = [
+        synthetic.item_of(name, {"transform": name, "route": "x"}, None, seed)
+        for name in names
+        for seed in range(1, 6)
+    ]
+    means = dict(zip(names, (2.2, 2.1, 2.2), strict=True))
+    synthetic.write_runs(plan, tmp_path / "runs", synthetic.losses(plan, means), points=4)
+    text, results = report(tmp_path, plan)
+    assert {row["name"]: row["p_holm"] < 0.05 for row in results["family"]} == {
+        "householder": True,
+        "rotation": False,
+    }
+    assert "No 2x2 is declared" in text

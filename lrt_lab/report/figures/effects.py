@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from lrt_lab.report.curves import Curve
-from lrt_lab.report.figures.style import Drawing, Look, panels
+from lrt_lab.report.figures.style import Drawing, Look, panels, round_ticks
 from lrt_lab.report.layout import all_budgets
 from lrt_lab.report.numbers import interval
 
@@ -99,7 +99,7 @@ def lines(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
         ax.grid(axis="x", visible=False)
         ax.set_title(budgets[match]["label"], loc="left")
     low, high = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
-    ticks = _ticks(low, high)
+    ticks = round_ticks(low, high)
     for ax in axes:
         ax.set_ylim(low, high)
         ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -159,12 +159,3 @@ def _losses(cell: Mapping[str, Any], seeds: Sequence[Any]) -> list[float]:
         return cell["loss"]["values"]
     by_seed = dict(zip(cell["seeds"], cell["loss"]["values"], strict=True))
     return [by_seed[seed] for seed in seeds]
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """About five round values."""
-    raw = (high - low) / 5
-    size = 10 ** np.floor(np.log10(raw))
-    step = size * min((m for m in (1, 2, 2.5, 5, 10) if m * size >= raw), default=10)
-    first = np.ceil(low / step)
-    return [float(round(k * step, 10)) for k in np.arange(first, np.floor(high / step) + 1)]

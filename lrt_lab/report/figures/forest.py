@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lrt_lab.report.curves import Curve
-from lrt_lab.report.figures.style import Drawing, Look, panels
+from lrt_lab.report.figures.style import Drawing, Look, panels, round_ticks
 from lrt_lab.report.layout import cost_name
 from lrt_lab.report.numbers import interval
 
+TICKS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10)
 Row = tuple[str, Mapping[str, Any]]
 
 
@@ -44,13 +45,11 @@ def multipliers(results: Mapping[str, Any], curves: Sequence[Curve], look: Look)
         said.append(f"{_label(results, rows[place])} {value['point']:.3f}{about}")
     ax.set_yticks(range(len(rows)), [_label(results, row) for row in rows])
     ax.set_ylim(len(rows) - 0.5, -0.6)
-    low, high = min([*ends, 0.95]), max([*ends, 1.05])
-    ax.set_xlim(low / 1.05, high * 1.05)
-    ticks = [
-        t
-        for t in (0.25, 0.33, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 4)
-        if low / 1.05 <= t <= high * 1.05
-    ]
+    low, high = min([*ends, 0.99]), max([*ends, 1.01])
+    room = (high / low) ** 0.04
+    low, high = low / room, high * room
+    ax.set_xlim(low, high)
+    ticks = round_ticks(low, high) if high / low < 2 else [t for t in TICKS if low <= t <= high]
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
     ax.grid(axis="y", visible=False)

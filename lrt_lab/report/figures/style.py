@@ -15,6 +15,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
+import numpy as np  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import to_rgb  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
@@ -129,6 +130,15 @@ def panels(count: int = 1, height: float = 2.9, width: float = WIDTH) -> tuple[F
         1, count, figsize=(width, height), layout="constrained", squeeze=False
     )
     return figure, list(axes[0])
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """About five round values."""
+    raw = (high - low) / 5
+    size = 10 ** np.floor(np.log10(raw))
+    step = size * min((m for m in (1, 2, 2.5, 5, 10) if m * size >= raw), default=10)
+    first = np.ceil(low / step)
+    return [float(round(k * step, 10)) for k in np.arange(first, np.floor(high / step) + 1)]
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
