@@ -24,6 +24,12 @@ COMMANDS: dict[str, Entry] = {
         },
         "run a matrix of cells over seeds; its state; its report",
     ),
+    "report": (
+        "lrt_lab.report.commands:report",
+        "a report from run records, or from anybody's CSV",
+    ),
+    "power": ("lrt_lab.report.commands:power", "seeds needed, and the chance of each verdict"),
+    "selfcheck": ("lrt_lab.report.commands:selfcheck", "simulate the statistics' coverage"),
     "list": ("lrt_lab.listing:list_parts", "the parts that a config can name"),
     "prepare": ("lrt_lab.data.commands:prepare", "make token chunks of a corpus"),
 }

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # : Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost
 # overhead each.
 PARALLEL_TOKENS, SERIAL_TOKENS = 8192, 65536
+#: A window's loss is recorded in so many bins of positions at most.
+BINS = 64
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,31 @@ class Evaluation:
             )
 
 
+@dataclass(frozen=True)
+class Score:
+    """What a slice costs: bits per byte, and nats per token at each position ``(T,)`` of a window."""
+
+    metric: BitsPerByte
+    by_position: Tensor
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.metric.loss
+
+    @property
+    def bpb(self) -> float:
+        """Bits per byte."""
+        return float(self.metric.compute())
+
+    def binned(self) -> dict[str, list[float]]:
+        """Loss by position, in at most `BINS` bins of neighbouring positions (0-based centres)."""
+        size = -(-len(self.by_position) // BINS)
+        bins = self.by_position.split(size)
+        centres = [index * size + (len(part) - 1) / 2 for index, part in enumerate(bins)]
+        return {"position": centres, "loss": [float(part.mean()) for part in bins]}
+
+
 def batches(part: EvaluationSlice, tokens: int) -> Iterator[tuple[Frame, Tensor]]:
     """The slice's rows, about so many tokens at once, as frames with their targets."""
     rows = max(1, tokens // (part.tokens.shape[1] - 1))
@@ -62,10 +89,11 @@ def batches(part: EvaluationSlice, tokens: int) -> Iterator[tuple[Frame, Tensor]
 @torch.no_grad()
 def score(
     decoder: Decoder, schedule: Schedule, part: EvaluationSlice, tokens: int = PARALLEL_TOKENS
-) -> BitsPerByte:
+) -> Score:
     """Score every position by the last pass that computed it."""
     metric = BitsPerByte()
     device = decoder.head.device
+    by_position = torch.zeros(part.tokens.shape[1] - 1, dtype=torch.float64)
     for frame, targets in batches(part, tokens):
         frame, targets = to(frame, device), targets.to(device)
         losses = torch.zeros(targets.shape, device=device, dtype=torch.float32)
@@ -75,7 +103,8 @@ def score(
                 decoder, scored.hidden, pick(targets, own)
             ).to(losses.dtype)
         metric.update(losses.cpu(), targets.cpu())
-    return metric
+        by_position += losses.double().sum(0).cpu()
+    return Score(metric, by_position / len(part.tokens))
 
 
 @torch.no_grad()
@@ -106,7 +135,7 @@ def evaluate(
     passes: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The ``test`` and ``curve`` entries of a run's final record."""
+    """The ``test``, ``by_position`` and ``curve`` entries of a run's final record."""
     decoder.eval()
     recurrent = decoder.route.traits.recurrent
     progress("last training pass")
@@ -117,11 +146,12 @@ def evaluate(
     record: dict[str, Any] = {
         "test": {
             "bytes": test.bytes,
-            "tokens": int(exact.tokens),
+            "tokens": int(exact.metric.tokens),
             "sha256": test.sha256,
-            "exact": {"loss": exact.loss, "bpb": float(exact.compute())},
-            "last_pass": {"loss": last.loss, "bpb": float(last.compute())},
+            "exact": {"loss": exact.loss, "bpb": exact.bpb},
+            "last_pass": {"loss": last.loss, "bpb": last.bpb},
         },
+        "by_position": exact.binned(),
         "curve": None,
     }
     if recurrent and curve_part is not None:
@@ -131,6 +161,6 @@ def evaluate(
             "sha256": curve_part.sha256,
             "passes": list(range(1, passes + 1)),
             "bpb": curve(decoder, curve_part, passes),
-            "exact_bpb": float(score(decoder, Serial(), curve_part, SERIAL_TOKENS).compute()),
+            "exact_bpb": score(decoder, Serial(), curve_part, SERIAL_TOKENS).bpb,
         }
     return record

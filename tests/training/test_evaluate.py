@@ -14,7 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT, NoRoute
 from lrt_lab.schedules import Interleaved, Jacobi, Serial, SinglePass
-from lrt_lab.training.evaluate import Evaluation, curve, evaluate, score
+from lrt_lab.training.evaluate import Evaluation, Score, curve, evaluate, score
 from lrt_lab.training.metrics import BitsPerByte
 
 
@@ -50,9 +50,19 @@ def test_score_equals_a_plain_cross_entropy(part: EvaluationSlice) -> None:
     hidden = model.sweep(frame, frame.positions).hidden
     targets = part.tokens[:, 1:]
     expected = F.cross_entropy(model.logits(hidden).flatten(0, 1), targets.flatten())
-    metric = score(model, SinglePass(), part, tokens=16)
-    assert metric.loss == pytest.approx(expected.item(), rel=1e-6)
+    scored = score(model, SinglePass(), part, tokens=16)
+    assert scored.loss == pytest.approx(expected.item(), rel=1e-6)
+    metric = scored.metric
     assert int(metric.tokens) == targets.numel() and int(metric.bytes) == (targets < 256).sum()
+    each = F.cross_entropy(model.logits(hidden).transpose(1, 2), targets, reduction="none")
+    assert torch.allclose(scored.by_position, each.detach().double().mean(0), rtol=1e-5)
+
+
+def test_loss_by_position_is_binned_evenly() -> None:
+    long = Score(BitsPerByte(), torch.arange(130, dtype=torch.float64))
+    bins = long.binned()
+    assert len(bins["position"]) == len(bins["loss"]) == 44
+    assert bins["position"] == bins["loss"] == [*range(1, 129, 3), 129.0]
 
 
 def test_the_last_pass_that_scores_a_position_has_its_word(part: EvaluationSlice) -> None:
@@ -66,7 +76,7 @@ def test_the_last_pass_that_scores_a_position_has_its_word(part: EvaluationSlice
 def test_the_curve_ends_at_the_exact_recurrence(part: EvaluationSlice) -> None:
     model = decoder(LRT)
     points = curve(model, part, 9)
-    exact = float(score(model, Serial(), part).compute())
+    exact = score(model, Serial(), part).bpb
     assert points[-1] == pytest.approx(exact, rel=1e-6)
     assert points[0] != pytest.approx(exact, rel=1e-4)
 

@@ -100,10 +100,10 @@ class Record(Callback):
             return
         began = time.monotonic()
         pl_module.eval()
-        metric = score(pl_module.decoder, pl_module.schedule, self.validation)
+        scored = score(pl_module.decoder, pl_module.schedule, self.validation)
         pl_module.train()
         self.validation_seconds += time.monotonic() - began
-        self._write(trainer, {"val/loss": metric.loss})
+        self._write(trainer, {"val/loss": scored.loss})
 
     def _write(self, trainer: Trainer, values: dict[str, float]) -> None:
         row = {
