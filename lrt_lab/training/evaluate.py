@@ -55,7 +55,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Score:
-    """What a slice costs: bits per byte, and nats per token at each position ``(T,)`` of a window."""
+    """What a slice costs: bits per byte, and nats per token by position of a window, ``(T,)``."""
 
     metric: BitsPerByte
     by_position: Tensor
