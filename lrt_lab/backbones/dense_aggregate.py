@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import depth_score, no_autocast, wide
+from lrt_kernels import gelu_mix, no_autocast, normed_scores, wide
 from lrt_lab.layers import constant, normal, parameter
 
 
@@ -29,6 +29,11 @@ class Form:
     prepost: bool
     gelu: Literal["erf", "tanh"]
     eps: float
+
+    @property
+    def approximate(self) -> str:
+        """Torch's name of the GELU."""
+        return "none" if self.gelu == "erf" else "tanh"
 
 
 class Aggregate(nn.Module):
@@ -113,19 +118,15 @@ class Aggregate(nn.Module):
         parts = []
         with no_autocast(newest.device.type):
             if self.form.dynamic:
-                rows = self.generator.to(dtype)
-                if self.form.prepost:
-                    rows = rows * self.generator_gain
-                approximate = "none" if self.form.gelu == "erf" else "tanh"
-                features = F.gelu(depth_score(newest, rows, self.form.eps), approximate=approximate)
+                gain = self.generator_gain if self.form.prepost else None
+                scores = normed_scores(newest, self.generator, gain, self.form.eps)
             for name in names:
-                prior = self.get_parameter(f"{name}prior").to(dtype)
+                part = self.get_parameter(f"{name}prior").to(dtype).expand(1, 1, -1, -1)
                 if self.form.dynamic:
-                    mixture = self.get_parameter(f"{name}mixture").to(dtype)
-                    dynamic = F.linear(features, mixture).unflatten(-1, prior.shape)
-                    parts.append(dynamic + prior)
-                else:
-                    parts.append(prior.expand(1, 1, -1, -1))
+                    mixture = self.get_parameter(f"{name}mixture")
+                    dynamic = gelu_mix(scores, mixture, self.form.approximate)
+                    part = dynamic.unflatten(-1, part.shape[2:]) + part
+                parts.append(part)
             return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _masked(self, weights: Tensor, present: Sequence[Tensor]) -> Tensor:

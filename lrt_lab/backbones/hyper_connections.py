@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import no_autocast, stream_read, stream_scores, stream_write, wide
+from lrt_kernels import no_autocast, normed_scores, stream_read, stream_write, wide
 from lrt_lab.backbones.base import Backbone, Source, unchanged
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
@@ -93,7 +93,7 @@ class StreamConnection(nn.Module):
             positions = x.shape[:-2]
             return Coefficients(*(p.expand(*positions, *p.shape) for p in (read, write, carry)))
         weight = torch.cat([self.read_weight, self.write_weight, self.carry_weight]).to(dtype)
-        scores = stream_scores(x, weight * self.gain, self.eps, self.norm == "layer")
+        scores = normed_scores(x, weight, self.gain, self.eps, self.norm == "layer")
         with no_autocast(x.device.type):
             if self.norm == "layer":
                 scores = scores + F.linear(self.bias.to(dtype), weight)
