@@ -9,21 +9,16 @@ from lrt_lab.backbones import AttentionResiduals, PreNorm
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
+from lrt_lab.layers import ROLES
 from lrt_lab.mixers import Attention
 from lrt_lab.routes import LRT, NoRoute
 from tests.support.compare import SAME, error
 from tests.support.models import BLOCKS, T, documents, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, Case
-
-PAIRS = pytest.mark.parametrize(
-    ("backbone", "route"),
-    [(b, r) for b in BACKBONES for r in ROUTES],
-    ids=lambda case: str(case),
-)
+from tests.support.registry import BACKBONES, ROUTES, Case, each_pair
 
 
 @pytest.mark.parametrize("split", [1, 4, 5])
-@PAIRS
+@each_pair
 def test_a_stack_can_be_swept_in_two_halves(backbone: Case, route: Case, split: int) -> None:
     """From a saved state, with memory entering both halves."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
@@ -46,7 +41,7 @@ def test_a_stack_can_be_swept_in_two_halves(backbone: Case, route: Case, split: 
     assert set(high.buffers) == set(whole.buffers)
 
 
-@PAIRS
+@each_pair
 def test_positions_can_be_swept_in_chunks(backbone: Case, route: Case) -> None:
     """Without feedback: keys and values of earlier chunks come from the buffers."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
@@ -60,7 +55,7 @@ def test_positions_can_be_swept_in_chunks(backbone: Case, route: Case) -> None:
         assert error(high.buffers[unit].v, buffer.v) <= SAME
 
 
-@PAIRS
+@each_pair
 def test_a_sweep_changes_nothing_that_it_was_given(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     first = decoder.sweep(frame, frame.positions)
@@ -96,13 +91,15 @@ def test_the_four_cells_of_a_pair_block_start_alike() -> None:
         assert torch.equal(routed[0][name], routed[1][name]), name
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_every_part_leaves_shared_values_alone(backbone: Case, route: Case) -> None:
     base = Decoder(32, BLOCKS, 50, seed=3).state_dict()
     own = Decoder(32, BLOCKS, 50, backbone(), route(), seed=3).state_dict()
+    # A unit with three reads has three norms of other names, all of them ones; nothing else goes.
+    gone = {n for n in base if n not in own}
+    assert all(n.endswith(".norm.gain") for n in gone)
     for name, value in base.items():
-        assert torch.equal(own[name], value), name
+        assert name in gone or torch.equal(own[name], value), name
 
 
 def test_another_seed_starts_elsewhere() -> None:
@@ -166,7 +163,7 @@ def test_every_parameter_has_a_role_and_a_start() -> None:
         for route in ROUTES:
             decoder = Decoder(16, 2, 10, backbone(), route(), Attention(heads=2))
             for name, value in decoder.named_parameters():
-                assert value.role in ("matrix", "embedding", "head", "gain", "connection"), name
+                assert value.role in ROLES, name
                 assert torch.isfinite(value).all(), name
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lrt_lab.layers import ROLES, constant, fan_in, initialize, normal, parameter, uniform
+from lrt_lab.layers import constant, fan_in, initialize, normal, parameter, uniform
 
 
 class Two(nn.Module):
@@ -46,11 +46,10 @@ def test_distributions(init, std: float, bound: float) -> None:
     assert value.abs().max() <= bound
 
 
-def test_constants_and_roles() -> None:
+def test_constants() -> None:
     value = torch.empty(3)
     constant(0.1)(value, torch.Generator())
     assert value.eq(0.1).all()
-    assert set(ROLES) == {"matrix", "embedding", "head", "gain", "connection"}
 
 
 def test_values_on_the_meta_device_are_left_alone() -> None:

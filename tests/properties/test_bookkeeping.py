@@ -11,7 +11,7 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Interleaved, Jacobi, SinglePass
 from tests.support.models import T, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
+from tests.support.registry import ROUTES, SCHEDULES, Case, each_trial
 
 
 @pytest.mark.parametrize("length", [T, T - 1])
@@ -45,9 +45,7 @@ def test_jacobi_weights_are_relative() -> None:
     assert [p.weight for p in passes] == pytest.approx([0.1, 0.3, 0.6])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_cost_is_what_the_sweeps_evaluate(
     backbone: Case, route: Case, schedule: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

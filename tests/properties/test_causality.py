@@ -10,7 +10,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Jacobi
 from tests.support.models import B, T, attentions, documents, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, SCHEDULES, Case
+from tests.support.registry import Case, each_pair, each_trial
 
 WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=lambda w: f"window {w}")
 
@@ -27,9 +27,7 @@ def heard(top: Tensor, embedding: Tensor, ids: Tensor) -> Tensor:
 
 
 @WINDOWS
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_a_changed_token_changes_no_earlier_position(
     backbone: Case, route: Case, schedule: Case, window: int | None
 ) -> None:
@@ -50,9 +48,7 @@ def test_a_changed_token_changes_no_earlier_position(
 
 
 @WINDOWS
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_no_gradient_reaches_later_tokens(
     backbone: Case, route: Case, schedule: Case, window: int | None
 ) -> None:
@@ -67,8 +63,7 @@ def test_no_gradient_reaches_later_tokens(
 
 
 @pytest.mark.parametrize("feedback", [0, 1, 2, 4])
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_the_state_path_reaches_as_far_as_its_passes(
     backbone: Case, route: Case, feedback: int
 ) -> None:
@@ -83,8 +78,7 @@ def test_the_state_path_reaches_as_far_as_its_passes(
     assert reached.tolist() == [[t - distance <= s <= t for s in range(T)]] * B
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_rows_do_not_hear_each_other(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     other = torch.cat([ids[:1], (ids[1:] + 1) % decoder.shape.vocab])

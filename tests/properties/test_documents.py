@@ -22,7 +22,14 @@ from tests.support.models import (
     small_decoder,
     tokens,
 )
-from tests.support.registry import BACKBONES, RECURRENT, ROUTES, SCHEDULES, Case
+from tests.support.registry import (
+    BACKBONES,
+    RECURRENT,
+    Case,
+    each_pair,
+    each_recurrent_pair,
+    each_trial,
+)
 
 # A multiple of every schedule's number of subsets, which are counted from the row's start.
 CUT = 6
@@ -45,9 +52,7 @@ def last(decoder: Decoder, frame: Frame) -> Tensor:
 
 
 @pytest.mark.parametrize("position", [None, RESTARTED], ids=["column", "restarted"])
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_packed_equals_separate_in_every_pass(
     backbone: Case, route: Case, schedule: Case, position: Tensor | None
 ) -> None:
@@ -58,10 +63,10 @@ def test_packed_equals_separate_in_every_pass(
         assert error(both.hidden, torch.cat([one.hidden, two.hidden], dim=1)) <= SAME
 
 
-@pytest.mark.parametrize("window", [None, 2], ids=lambda w: f"window {w}")
-@pytest.mark.parametrize("lengths", [(1, 1, 3, 1, 6), (5, 7), (11, 1)], ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "window"), [((1, 1, 3, 1, 6), None), ((5, 6, 1), 2)], ids=["full", "windowed"]
+)
+@each_pair
 def test_documents_may_start_anywhere_under_jacobi(
     backbone: Case, route: Case, lengths: tuple[int, ...], window: int | None
 ) -> None:
@@ -72,8 +77,7 @@ def test_documents_may_start_anywhere_under_jacobi(
     assert error(last(decoder, frame), torch.cat(parts, dim=1)) <= SAME
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_rows_may_be_packed_differently(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     mixed = Frame(ids, torch.cat([documents(5, 7, rows=1), documents(2, 1, 9, rows=1)]))
@@ -92,10 +96,10 @@ def test_interleaving_counts_from_the_start_of_the_row(backbone: Case, subsets: 
     assert error(merged(packed)[:, CUT:], merged(alone)) > DIFFERENT
 
 
-@pytest.mark.parametrize("chunk", [1, 5, T])
-@pytest.mark.parametrize("position", [None, RESTARTED], ids=["column", "restarted"])
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@pytest.mark.parametrize(
+    ("position", "chunk"), [(None, 5), (RESTARTED, 1)], ids=["column", "restarted"]
+)
+@each_pair
 def test_packed_equals_separate_in_decoding(
     backbone: Case, route: Case, position: Tensor | None, chunk: int
 ) -> None:
@@ -110,8 +114,7 @@ def test_packed_equals_separate_in_decoding(
     assert error(torch.cat(hidden, dim=1), separate) <= SAME
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_the_memory_reset_is_a_choice_of_its_own(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     together = torch.zeros_like(ids)
@@ -128,8 +131,7 @@ def test_the_memory_reset_is_a_choice_of_its_own(backbone: Case, route: Case) ->
     assert error(last(decoder, Frame(ids)), separate) > DIFFERENT
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_the_memory_reset_is_a_choice_in_decoding_too(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     together = torch.zeros_like(ids)
@@ -139,8 +141,7 @@ def test_the_memory_reset_is_a_choice_in_decoding_too(backbone: Case, route: Cas
     assert error(kept[:, CUT], reset[:, CUT]) > DIFFERENT
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_attention_and_position_resets_are_choices_too(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     reset = last(decoder, Frame(ids, PACKED))

@@ -13,15 +13,14 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, Serial
 from tests.support.compare import SAME, error
 from tests.support.models import documents, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, RECURRENT, ROUTES, SCHEDULES, Case
+from tests.support.registry import RECURRENT, Case, each_pair, each_recurrent_pair, each_trial
 
 
 def total(decoder: Decoder, passes) -> Tensor:
     return sum(p.weight * decoder.logits(p.hidden).square().mean() for p in passes)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_subsets_send_gradients_through_the_first_pass_keys_and_values(
     backbone: Case, route: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,9 +56,7 @@ def test_subsets_send_gradients_through_the_first_pass_keys_and_values(
     assert reached[-2:] == [stale, stale]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_trial
 def test_gradients_are_finite_at_document_starts(
     backbone: Case, route: Case, schedule: Case
 ) -> None:
@@ -71,8 +68,7 @@ def test_gradients_are_finite_at_document_starts(
             assert torch.isfinite(target.grad).all(), name
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_every_parameter_learns_once_memory_enters(backbone: Case, route: Case) -> None:
     decoder = small_decoder(backbone(), route())
     total(decoder, run(Jacobi(2), decoder, Frame(tokens()))).backward()
@@ -80,8 +76,7 @@ def test_every_parameter_learns_once_memory_enters(backbone: Case, route: Case) 
     assert still == []
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_exact_gradients_do_not_depend_on_the_schedule(backbone: Case, route: Case) -> None:
     """Serially, by enough passes, by single-position subsets: the last state has one derivative."""
     length, gradients = 6, []

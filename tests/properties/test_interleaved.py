@@ -9,7 +9,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Interleaved, Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import T, exact, merged, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, RECURRENT, ROUTES, Case
+from tests.support.registry import Case, each_pair, each_recurrent_pair
 
 
 @pytest.fixture(autouse=True)
@@ -18,15 +18,13 @@ def without_gradients():
         yield
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_as_many_subsets_as_positions_are_the_exact_recurrence(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     assert error(merged(run(Interleaved(T), decoder, frame)), exact(decoder, frame)) <= SAME
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_one_subset_is_one_jacobi_refinement(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     interleaved, jacobi = run(Interleaved(1), decoder, frame), run(Jacobi(2), decoder, frame)
@@ -34,9 +32,8 @@ def test_one_subset_is_one_jacobi_refinement(backbone: Case, route: Case) -> Non
         assert error(ours.hidden, theirs.hidden) <= SAME
 
 
-@pytest.mark.parametrize("subsets", [1, 2, 3, 4, 5, 7, T - 1])
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@pytest.mark.parametrize("subsets", [1, 2, 5, T - 1])
+@each_recurrent_pair
 def test_the_first_subsets_minus_one_positions_are_exact_and_no_more(
     backbone: Case, route: Case, subsets: int
 ) -> None:
@@ -49,8 +46,7 @@ def test_the_first_subsets_minus_one_positions_are_exact_and_no_more(
 
 
 @pytest.mark.parametrize("subsets", [2, 5])
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_a_subset_sees_the_subsets_before_it_in_the_same_round(
     backbone: Case, route: Case, subsets: int
 ) -> None:

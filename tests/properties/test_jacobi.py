@@ -12,7 +12,7 @@ from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import T, documents, exact, run, small_decoder, tokens
-from tests.support.registry import BACKBONES, RECURRENT, ROUTES, Case
+from tests.support.registry import Case, each_pair, each_recurrent_pair
 
 MIXERS = {
     "full": Attention(heads=2, kv_heads=1),
@@ -27,8 +27,7 @@ def passes(decoder: Decoder, frame: Frame, count: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, mixer: str) -> None:
     decoder = small_decoder(backbone(), route(), mixer=MIXERS[mixer])
     feedback = T - 1 + route.part.traits.offset if route.part.traits.recurrent else 0
@@ -36,8 +35,7 @@ def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, m
     assert error(passes(decoder, frame, feedback + 1)[-1], exact(decoder, frame)) <= SAME
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_each_pass_makes_one_more_position_exact(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     truth, offset = exact(decoder, frame), route.part.traits.offset
@@ -49,8 +47,7 @@ def test_each_pass_makes_one_more_position_exact(backbone: Case, route: Case) ->
                 assert error(hidden[row, reached], truth[row, reached]) > SAME
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_the_longest_document_decides_how_many_passes_are_enough(
     backbone: Case, route: Case
 ) -> None:

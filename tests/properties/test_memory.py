@@ -8,11 +8,10 @@ import torch
 from lrt_lab.frame import Frame, Memory
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import documents, small_decoder, tokens
-from tests.support.registry import BACKBONES, RECURRENT, Case
+from tests.support.registry import RECURRENT, Case, each_recurrent_pair
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     with torch.no_grad():
@@ -29,8 +28,7 @@ def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route:
         assert max(off) > DIFFERENT
 
 
-@pytest.mark.parametrize("route", RECURRENT, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_recurrent_pair
 def test_memory_matters_where_it_is_kept_and_only_there(backbone: Case, route: Case) -> None:
     """A position that is told to run without memory does; those before it do not notice."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))

@@ -53,7 +53,7 @@ def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
 
 @each_pair
 def test_decoding_under_autocast(backbone: Case, route: Case) -> None:
-    decoder, frame = calm_decoder(backbone(), route()).float(), Frame(tokens())
+    decoder, frame = calm_decoder(backbone(), route()).float(), Frame(tokens(8))
     with torch.no_grad():
         wide, _ = decoder.serial(frame, decoder.cache(2, T))
         with torch.autocast("cpu", dtype=torch.bfloat16):

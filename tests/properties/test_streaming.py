@@ -11,7 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import B, T, documents, exact, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, Case
+from tests.support.registry import Case, each_pair
 
 GRADIENTS = {"in place": False, "values": True}
 
@@ -30,10 +30,12 @@ def decode(decoder: Decoder, frame: Frame, chunk: int, cache: Cache) -> tuple[Te
     return torch.cat(hidden, dim=1), cache
 
 
-@pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("chunk", [1, 3, T])
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@pytest.mark.parametrize(
+    ("chunk", "gradients"),
+    [(1, "in place"), (3, "in place"), (T, "in place"), (3, "values")],
+    ids=lambda given: str(given),
+)
+@each_pair
 def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradients: str) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     with torch.set_grad_enabled(GRADIENTS[gradients]):
@@ -44,8 +46,7 @@ def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradien
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradients: str) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(3, 4, 5))
     rows = torch.tensor([1, 0, 1])
@@ -63,8 +64,7 @@ def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradien
     [(False, T), (False, 4), (True, T)],
     ids=["room", "growing", "values"],
 )
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_an_earlier_cache_can_be_gone_back_to(
     backbone: Case, route: Case, capacity: int, gradients: bool
 ) -> None:
@@ -79,8 +79,7 @@ def test_an_earlier_cache_can_be_gone_back_to(
     assert error(right, wrong) > DIFFERENT
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=str)
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
+@each_pair
 def test_windows_forget(backbone: Case, route: Case) -> None:
     mixer = Attention(heads=2, kv_heads=1, window=2)
     decoder, frame = small_decoder(backbone(), route(), mixer=mixer), Frame(tokens())

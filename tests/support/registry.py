@@ -2,6 +2,9 @@
 
 A new part joins every battery by being exported, with each of its flags and literals changed once.
 `VARIANTS` says it otherwise for a part whose options are too many for that, or are numbers.
+
+Every backbone meets every route, both with their defaults; variants meet the anchors only, and so
+does whatever is tried under every schedule. Batteries thus grow with the sum of the variants.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
 
 import lrt_lab.backbones
 import lrt_lab.mixers
@@ -85,3 +90,33 @@ ROUTES = cases(lrt_lab.routes, Route)
 RECURRENT = [case for case in ROUTES if case.part.traits.recurrent]
 SCHEDULES = cases(lrt_lab.schedules, Schedule, counts=True)
 MIXERS = cases(lrt_lab.mixers, Mixer)
+
+#: The parts of the first experiment, with their defaults: every variant meets these.
+ANCHORS = ("PreNorm", "AttentionResiduals", "LRT")
+#: The schedule that uses most of a sweep: subsets, buffers, memory of mixed age.
+DEMANDING = "Interleaved(subsets=3)"
+
+
+def anchored(*parts: Case) -> bool:
+    """Whether any of these is an anchor."""
+    return any(part.name in ANCHORS for part in parts)
+
+
+def plain(*parts: Case) -> bool:
+    """Whether all of these have their defaults."""
+    return not any(part.options for part in parts)
+
+
+PAIRS = [(b, r) for b in BACKBONES for r in ROUTES if plain(b, r) or anchored(b, r)]
+TRIALS = [
+    (b, r, s)
+    for b, r in PAIRS
+    for s in SCHEDULES
+    if plain(b, r) and anchored(b, r) or s.name == DEMANDING
+]
+
+each_pair = pytest.mark.parametrize(("backbone", "route"), PAIRS, ids=str)
+each_recurrent_pair = pytest.mark.parametrize(
+    ("backbone", "route"), [(b, r) for b, r in PAIRS if r in RECURRENT], ids=str
+)
+each_trial = pytest.mark.parametrize(("backbone", "route", "schedule"), TRIALS, ids=str)
