@@ -10,7 +10,8 @@ With H heads each of the H slices of the features has a softmax of its own, over
 normed as a whole; its query is q with zeros outside the slice.
 
 A gain on the normed keys is the same as a query multiplied by it, so the op has none. Logits,
-softmax and norms are computed in float32 or wider whatever the sources' dtype; values stay raw.
+softmax, norms and the mixture are computed in float32 or wider whatever the sources' dtype, and
+rounded once at the end; values stay raw.
 
 Only the logits, one number per source and position, are ever stacked: sources stay separate
 tensors, so a stack of L readers keeps O(L) copies of the state for its backward pass, not O(L^2).
@@ -79,13 +80,14 @@ def depth_mix(
             logit if mask is None else logit.masked_fill(~mask, -torch.inf)
             for logit, mask in zip(logits, masks, strict=True)
         ]
-    weight_S = torch.softmax(torch.stack(list(logits)), dim=0).to(sources[0].dtype).unsqueeze(-1)
+    dtype = sources[0].dtype
+    weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
     if by_head:
         sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
     out = weight_S[0] * sources[0]
     for weight, source in zip(weight_S[1:], sources[1:], strict=True):
         out = torch.addcmul(out, weight, source)
-    return out.flatten(-2) if by_head else out
+    return (out.flatten(-2) if by_head else out).to(dtype)
 
 
 def depth_read(

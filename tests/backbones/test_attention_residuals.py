@@ -7,12 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from lrt_kernels import depth_read
-from lrt_lab.backbones import AttentionResiduals
+from lrt_lab.backbones import AttentionResiduals, PairwiseAttentionResiduals
 from lrt_lab.errors import UserError
+from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize
 from tests.backbones.stacks import Stack, stack
 from tests.support.compare import DIFFERENT, SAME, error, rms_error
 from tests.support.golden import golden
+from tests.support.models import small_decoder, tokens
 
 FAR = 2e-5
 
@@ -245,3 +247,19 @@ def test_invalid_options_get_one_line(options: dict, says: str) -> None:
         AttentionResiduals(**options).setup(Shape(6, 2, 1), 0)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", ["mixed", "true"])
+@pytest.mark.parametrize("part", [AttentionResiduals, PairwiseAttentionResiduals])
+def test_logits_are_wide_and_nothing_decays(part: type[AttentionResiduals], mode: str) -> None:
+    dtype = torch.bfloat16 if mode == "true" else torch.float32
+    decoder, frame = small_decoder(part()).to(dtype), Frame(tokens())
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "mixed"):
+        sweep = decoder.sweep(frame, frame.positions, save=(8,))
+    assert sweep.hidden.dtype == dtype
+    logits = [logit.dtype for scores in sweep.saved[8].logits for logit in scores]
+    assert set(logits) == {torch.float32}
+    sweep.hidden.float().square().sum().backward()
+    for name, target in decoder.backbone.named_parameters():
+        assert target.role == "connection", name
+        assert target.dtype == target.grad.dtype == torch.float32, name

@@ -15,6 +15,7 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize
+from lrt_lab.training.optimizer import DECAYING, named_groups
 from tests.backbones.stacks import stack
 from tests.support.compare import error, rms_error
 from tests.support.golden import golden
@@ -371,3 +372,35 @@ def test_invalid_options_get_one_line(part: type[MHC], options: dict, says: str)
         part(**options)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", ["mixed", "true"])
+@pytest.mark.parametrize("part", [MHC, MHCLite])
+def test_coefficients_and_their_gradients_are_wide(part: type[MHC], mode: str) -> None:
+    dtype = torch.bfloat16 if mode == "true" else torch.float32
+    decoder, frame = small_decoder(part(readout="head")).to(dtype), Frame(tokens())
+    backbone, seen = decoder.backbone, []
+    coefficients = backbone.coefficients
+    backbone.coefficients = lambda x, unit: seen.append(coefficients(x, unit)) or seen[-1]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "mixed"):
+        hidden = decoder.sweep(frame, frame.positions).hidden
+    assert hidden.dtype == dtype
+    assert {c.dtype for coming in seen for c in coming} == {torch.float32}
+    hidden.float().square().sum().backward()
+    dtypes = {n: (p.dtype, p.grad.dtype) for n, p in backbone.named_parameters()}
+    assert set(dtypes.values()) == {(torch.float32, torch.float32)}, dtypes
+
+
+@pytest.mark.parametrize("part", [MHC, MHCLite])
+def test_only_phi_decays_and_nothing_goes_to_muon(part: type[MHC]) -> None:
+    groups = named_groups(Decoder(8, 1, 4, backbone=part(readout="head")))
+    names = {role: [n for n in groups[role] if "backbone" in n] for role in groups}
+    own = [f"backbone.connections.{unit}" for unit in range(2)]
+    assert sorted(names["router"]) == sorted(["backbone.head_phi", *[f"{c}.phi" for c in own]])
+    kept = [f"{c}.{name}" for c in own for name in ("gain", "alpha", "beta")]
+    assert sorted(names["connection"]) == sorted(
+        ["backbone.head_alpha", "backbone.head_beta", *kept]
+    )
+    assert not any(names[role] for role in names if role not in ("router", "connection"))
+    assert "router" in DECAYING
+    assert "connection" not in DECAYING
