@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
-from lrt_lab.layers import SquaredReLU
+from lrt_lab.layers import SquaredReLU, initialize
 from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Clock, Pass, Schedule
 
@@ -47,6 +47,16 @@ def small_decoder(
     }
     decoder = Decoder(backbone=backbone, route=route, **{**defaults, **options}).double()
     randomise(decoder, routing=routing)
+    return decoder
+
+
+def started_decoder(backbone: Any = None, route: Any = None, **options: Any) -> Decoder:
+    """A decoder at its initial values, but for the output maps of its units, which are not zero."""
+    decoder = small_decoder(backbone, route, **options)
+    initialize(decoder, 1)
+    for unit in decoder.units:
+        out = unit.body.out if isinstance(unit.body, Attention) else unit.body.down
+        randomise(nn.ParameterList([out]))
     return decoder
 
 

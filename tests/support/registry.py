@@ -29,8 +29,13 @@ from lrt_lab.schedules import Schedule
 #: Options of a part that the batteries try instead of changing one at a time.
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "AttentionResiduals": ({"block_size": 3}, {"heads": 2, "key_gain": False}),
+    "HyperConnections": ({"dynamic": False}, {"norm": "rms", "tanh": False, "streams": 2}),
     "MHC": ({"iterations": 2, "exact": "destination", "readout": "head", "initial": "authors"},),
     "MHCLite": ({"streams": 3, "readout": "sum"},),
+    "MUDDFormer": (
+        {"prepost": True, "gelu": "tanh", "round64": True},
+        {"dynamic": False, "multiway": False},
+    ),
     "PairwiseAttentionResiduals": ({"scale": 1.0, "block_size": 2},),
 }
 
