@@ -146,6 +146,7 @@ class Decoder(nn.Module):
         for block, block_mixer in enumerate(mixers):
             block_mixer.setup(self.shape, block)
             block_ffn = copy.deepcopy(ffn or SquaredReLU())
+            block_ffn.inner_norm |= self.backbone.inner_norm
             block_ffn.setup(self.shape, block)
             for body in (block_mixer, block_ffn):
                 units.append(Unit(body, width, eps, self.backbone.reads(len(units))))

@@ -23,7 +23,12 @@ class Backbone(Routing):
 
     A state is a value and is never changed: sweeps save it, enter it again and checkpoint it. Unit
     u is one sublayer; even units mix positions, odd ones are feed-forward.
+
+    Attributes:
+        inner_norm: the FFNs are to norm their hidden features, whatever their own option says.
     """
+
+    inner_norm: bool = False
 
     def reads(self, unit: int) -> int:
         """How many tensors a unit reads: 1, or 3 where queries, keys and values read apart.
@@ -68,3 +73,15 @@ class Backbone(Routing):
     def finish(self, state: Any) -> Tensor:
         """The un-normed input of the head, ``(B, P, d)``."""
         raise NotImplementedError
+
+    def routing(self, state: Any, unit: int) -> dict[str, Tensor]:
+        """What routes state into a unit, for diagnostics: the names that apply, or none.
+
+        ``unit`` may be U: the head. Coefficients are those before a route's injection.
+
+        - ``weights``: of a read over the backbone's own sources, oldest first, ``(B, P, way,
+          source)``.
+        - ``streams``: ``(B, P, stream, d)``.
+        - ``carry``: from stream to stream, ``(B, P, source, destination)``.
+        """
+        return {}

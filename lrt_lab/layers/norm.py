@@ -17,7 +17,8 @@ class RMSNorm(nn.Module):
         self.gain = parameter(width, init=constant(1.0), role="gain")
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.gain.shape, self.gain, self.eps)
+        # Under autocast the output of a linear map is narrower than the gain.
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), self.eps)
 
 
 def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:

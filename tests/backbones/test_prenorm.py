@@ -6,10 +6,12 @@ import torch
 from torch.testing import assert_close
 
 from lrt_lab.backbones import PreNorm
-from lrt_lab.decoder import Unit
+from lrt_lab.decoder import Decoder, Unit
+from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape
 from tests.backbones.stacks import Branch
 from tests.support.golden import golden
+from tests.support.models import small_decoder, tokens
 
 
 def test_one_unit() -> None:
@@ -70,3 +72,32 @@ def test_sources_are_added_where_they_are_present() -> None:
     present = torch.tensor([[True, False]])
     state = backbone.start(torch.zeros(1, 2, 4), [(torch.ones(1, 2, 4), present)])
     assert backbone.finish(state)[0, :, 0].tolist() == [1, 0]
+
+
+def test_normformer_norms_the_mixer_output_and_the_hidden_features() -> None:
+    decoder = small_decoder(PreNorm(normformer=True))
+    plain = small_decoder(PreNorm())
+    extra = {n for n, _ in decoder.named_parameters()} - {n for n, _ in plain.named_parameters()}
+    blocks = range(decoder.shape.blocks)
+    assert extra == {f"backbone.mixer_norm.{block}.gain" for block in blocks} | {
+        f"units.{2 * block + 1}.body.inner.gain" for block in blocks
+    }
+    backbone, x, y = decoder.backbone, *torch.randn(2, 2, 3, 8).double()
+    state = backbone.start(x, [])
+    after = backbone.finish(backbone.write(state, 2, y))
+    gain = backbone.mixer_norm[1].gain
+    assert_close(after, x + y / (y.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain)
+    assert_close(backbone.finish(backbone.write(state, 3, y)), x + y)
+    body = decoder.units[3].body
+    hidden = torch.relu(x @ body.up.T).square()
+    normed = hidden / (hidden.square().mean(-1, keepdim=True) + 1e-6).sqrt() * body.inner.gain
+    assert_close(body(x), normed @ body.down.T)
+
+
+def test_normformer_starts_as_prenorm() -> None:
+    """Output maps are zero, so there is nothing to norm yet."""
+    frame = Frame(tokens())
+    one, other = (Decoder(8, 2, 40, backbone=PreNorm(normformer=n)) for n in (True, False))
+    for decoder in (one, other):
+        decoder.sweep(frame, frame.positions).hidden.square().mean().backward()
+    assert torch.equal(*(d.sweep(frame, frame.positions).hidden for d in (one, other)))
