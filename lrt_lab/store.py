@@ -31,6 +31,7 @@ State = Literal["done", "running", "failed", "resumable", "pending"]
 
 DONE, LOCK, FAILED, FINAL, META = "DONE", "lock", "failed.json", "final.json", "meta.json"
 METRICS, STDOUT, CHECKPOINT = "metrics.jsonl", "stdout.log", "checkpoints/last.ckpt"
+DEPTH = "depth.jsonl"
 
 
 class RunLocked(RuntimeError):

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from lrt_kernels import depth_mix, depth_score, head_queries
+from lrt_kernels import depth_mix, depth_score, head_queries, wide
 from lrt_lab.backbones.base import Backbone, Source, unchanged
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
@@ -167,10 +168,20 @@ class AttentionResiduals(Backbone):
         return self._add(state, y, state.queries[block + 1], readers, None)
 
     def hidden(self, state: Bank, unit: int) -> Tensor:
+        return self._mixture(state, unit, state.values)
+
+    def _mixture(self, state: Bank, unit: int, values: Sequence[Tensor]) -> Tensor:
         logits = [
             scores[unit - first] for scores, first in zip(state.logits, state.first, strict=True)
         ]
-        return depth_mix(logits, state.values, state.masks)
+        return depth_mix(logits, values, state.masks)
 
     def finish(self, state: Bank) -> Tensor:
         return self.hidden(state, self.readers - 1)
+
+    def routing(self, state: Bank, unit: int) -> dict[str, Tensor]:
+        # A mixture of one-hot values is the weights themselves, one copy per head.
+        like, count = state.values[0], len(state.values)
+        marks = torch.eye(count, dtype=wide(like.dtype), device=like.device).repeat(1, self.heads)
+        weights = self._mixture(state, unit, marks.expand(*like.shape[:-1], -1, -1).unbind(-2))
+        return {"weights": weights.unflatten(-1, (self.heads, count))}

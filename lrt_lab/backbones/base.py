@@ -79,8 +79,7 @@ class Backbone(Routing):
 
         ``unit`` may be U: the head. Coefficients are those before a route's injection.
 
-        - ``weights``: of a read over the backbone's own sources, oldest first, ``(B, P, way,
-          source)``.
+        - ``weights``: of a read over the backbone's own sources, ``(B, P, way, source)``.
         - ``streams``: ``(B, P, stream, d)``.
         - ``carry``: from stream to stream, ``(B, P, source, destination)``.
         """

@@ -217,3 +217,8 @@ class MHC(Backbone):
             return x.sum(-2)
         scores = self.head_alpha * stream_score(x, self.head_phi, self.eps) + self.head_beta
         return stream_read(x, torch.sigmoid(scores) + self.read_eps)
+
+    def routing(self, state: Streams, unit: int) -> dict[str, Tensor]:
+        if unit == len(self.connections):
+            return {"streams": state.x}
+        return {"streams": state.x, "carry": self._coming(state, unit).carry}

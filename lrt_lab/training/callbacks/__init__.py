@@ -1,6 +1,7 @@
 """Callbacks, one file each."""
 
+from lrt_lab.training.callbacks.depth import Depth
 from lrt_lab.training.callbacks.heartbeat import Heartbeat
 from lrt_lab.training.callbacks.record import Record
 
-__all__ = ["Heartbeat", "Record"]
+__all__ = ["Depth", "Heartbeat", "Record"]
