@@ -184,5 +184,11 @@ class HyperConnections(Backbone):
     def finish(self, state: Streams) -> Tensor:
         return state.x.sum(-2)
 
+    def routing(self, state: Streams, unit: int) -> dict[str, Tensor]:
+        found = {"streams": state.x}
+        if unit < len(self.connections):
+            found["carry"] = self._coming(state, unit).carry
+        return found
+
     def _coming(self, state: Streams, unit: int) -> Coefficients:
         return self.connections[unit](state.x) if state.coming is None else state.coming

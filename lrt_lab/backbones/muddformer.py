@@ -171,7 +171,7 @@ class MUDDFormer(Backbone):
             return state._replace(reads=(), live=state.reads[-1] + y)
         newest, block = state.live + y, unit // 2 + 1
         sources = (*state.sources, self._source(newest, block))
-        reads = self.aggregates[str(block)](newest, sources, state.slots)
+        reads = self.aggregate(block)(newest, sources, state.slots)
         return Outputs(newest, sources, state.slots, reads)
 
     def hidden(self, state: Outputs, unit: int) -> Tensor:
@@ -179,6 +179,16 @@ class MUDDFormer(Backbone):
 
     def finish(self, state: Outputs) -> Tensor:
         return state.reads[-1]
+
+    def routing(self, state: Outputs, unit: int) -> dict[str, Tensor]:
+        if state.live is not None or unit == 0:
+            return {}
+        aggregate = self.aggregate(unit // 2)
+        return {"weights": aggregate.coefficients(state.newest)[..., : aggregate.sources]}
+
+    def aggregate(self, block: int) -> Aggregate:
+        """What is read after a block."""
+        return cast(Aggregate, self.aggregates[str(block)])
 
     def _source(self, output: Tensor, block: int) -> Tensor:
         """A block's output as later aggregates sum it."""

@@ -14,6 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize
 from lrt_lab.routes import LRT, NoRoute
+from lrt_lab.training.optimizer import DECAYING, named_groups
 from tests.support.compare import DIFFERENT, error
 from tests.support.golden import golden
 from tests.support.models import randomise, started_decoder, tokens
@@ -219,3 +220,22 @@ def test_without_tanh_coefficients_grow_with_their_scores() -> None:
 def test_options_that_make_no_sense(options: dict, line: str) -> None:
     with pytest.raises(UserError, match=line):
         HyperConnections(**options)
+
+
+def test_the_dynamic_weights_decay_and_nothing_else_does() -> None:
+    groups = named_groups(started_decoder(HyperConnections()).backbone)
+    kinds = {role: {name.split(".")[-1] for name in names} for role, names in groups.items()}
+    assert kinds == {
+        "connection": {"read", "carry", "write", "gain", "bias", "mix_scale", "write_scale"},
+        "router": {"read_weight", "write_weight", "carry_weight"},
+    }
+    assert "router" in DECAYING and "connection" not in DECAYING
+
+
+def test_what_routes_is_shown() -> None:
+    backbone = built()
+    state = Streams(torch.randn(2, 3, N, WIDTH).double())
+    found = backbone.routing(state, 1)
+    assert found["streams"] is state.x
+    assert torch.equal(found["carry"], backbone.connections[1](state.x).carry)
+    assert set(backbone.routing(state, 2)) == {"streams"}

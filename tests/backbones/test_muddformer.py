@@ -14,6 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize
 from lrt_lab.routes import LRT, NoRoute
+from lrt_lab.training.optimizer import named_groups
 from tests.support.compare import DIFFERENT, error
 from tests.support.golden import golden
 from tests.support.models import randomise, small_decoder, started_decoder, tokens
@@ -252,3 +253,37 @@ def test_one_block_has_nothing_to_connect() -> None:
         Decoder(WIDTH, 1, backbone=MUDDFormer())
     with pytest.raises(UserError, match="backbone.gelu='sigmoid': give erf or tanh"):
         MUDDFormer(gelu="sigmoid")  # type: ignore[arg-type]
+
+
+def test_the_generator_decays_and_nothing_else_does() -> None:
+    for prepost, more in ((False, set()), (True, {"generator_gain", "post_gain"})):
+        groups = named_groups(built(slots=1, prepost=prepost))
+        kinds = {
+            role: {name.split(".")[-1] for name in names if not name[-1].isdigit()}
+            for role, names in groups.items()
+        }
+        assert kinds == {
+            "connection": {"prior", "slot_prior"} | more,
+            "router": {"generator", "mixture", "slot_mixture"},
+        }
+        # The gains of the sources are numbered.
+        assert {n.split(".")[0] for n in groups["connection"] if n[-1].isdigit()} == (
+            {"source_gain", "slot_gain"} if prepost else set()
+        )
+
+
+def test_what_routes_is_shown() -> None:
+    backbone = built(slots=1)
+    randomise(backbone)
+    x = torch.randn(2, 3, WIDTH).double()
+    state = backbone.start(x, [(x, torch.ones(2, 3, dtype=torch.bool))])
+    assert backbone.routing(state, 0) == {}
+    inside = backbone.write(state, 0, x)
+    assert backbone.routing(inside, 1) == {}
+    after = backbone.write(inside, 1, x)
+    weights = backbone.routing(after, 2)["weights"]
+    assert weights.shape == (2, 3, 4, 2)
+    sums = torch.einsum("btcs,sbtd->cbtd", weights, torch.stack(after.sources))
+    slot = backbone.aggregate(1).coefficients(after.newest)[..., 2:]
+    for way, (total, read) in enumerate(zip(sums, after.reads, strict=True)):
+        assert error(total + slot[:, :, way] * x, read) <= 1e-12
