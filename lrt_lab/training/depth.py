@@ -7,12 +7,15 @@ Everything is measured on plain tensors, so a notebook can call `diagnose` on an
     kernel    how much of the embedding, of a route's sources and of each earlier output reaches
               each unit, and the head
     residual  the share of that read which no such mixture explains
-    weights   the backbone's own read weights over its sources, where it has them
+    weights   the backbone's own read weights over its sources, one list per way (query, key, value
+              and residual, or heads); empty before a unit that has none
     cosine    mean pairwise cosine of its streams, where it has several
     forward, backward    gain of the carries' product from unit 0 to each unit
     arriving, leaving    how far each carry is from doubly stochastic
 
-Units count from 0; a list that ends with the head has one entry more than there are units.
+Units count from 0; a list that ends with the head has one entry more than there are units. What a
+route injects is no source of the kernel: it shows in the residual, and in the coefficients that
+have to make up for it.
 """
 
 from __future__ import annotations
@@ -204,7 +207,7 @@ def diagnose(decoder: Decoder, frame: Frame, targets: Tensor) -> dict[str, Any]:
     weights = [found.get("weights") for found in routing]
     if any(w is not None for w in weights):
         row["weights"] = [
-            [] if w is None else w.double().flatten(0, -2).mean(0).tolist() for w in weights
+            [] if w is None else w.double().flatten(0, 1).mean(0).tolist() for w in weights
         ]
     streams = [found["streams"] for found in routing if "streams" in found]
     if streams:

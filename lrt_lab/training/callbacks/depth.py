@@ -82,7 +82,7 @@ class Depth(Callback):
             if isinstance(logger, TensorBoardLogger):
                 for name, about in MAPS.items():
                     if name in row:
-                        drawing = heat_map(row[name], name, about)
+                        drawing = heat_map([over_ways(unit) for unit in row[name]], name, about)
                         logger.experiment.add_figure(f"depth/{name}", drawing, trainer.global_step)
         self.record.validation_seconds += time.monotonic() - began
 
@@ -92,6 +92,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def over_ways(unit: list[Any]) -> list[float | None]:
+    """One unit's list, or the mean of its lists."""
+    if not unit or not isinstance(unit[0], list):
+        return unit
+    return [
+        None if None in column else sum(column) / len(unit) for column in zip(*unit, strict=True)
+    ]
 
 
 def scalars(row: dict[str, Any]) -> dict[str, float]:
