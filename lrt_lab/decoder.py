@@ -200,7 +200,8 @@ class Decoder(nn.Module):
             state = backbone.start(x, sources)
         else:
             state = entry
-        new_buffers, saved = dict(buffers or {}), dict[int, Any]()
+        new_buffers = dict(buffers or {})
+        saved: dict[int, Any] = {}
         taps: dict[Any, Any] = {}
         injects = type(route).enter is not Route.enter
         for unit in units:
