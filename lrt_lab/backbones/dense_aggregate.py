@@ -136,13 +136,15 @@ class Aggregate(nn.Module):
 
 
 def weighted_sums(weights: Tensor, sources: Sequence[Tensor]) -> list[Tensor]:
-    """sum_j w_{c,j} s_j for every way, ``(B, P, ways, S)`` and S of ``(B, P, d)``."""
-    weights = weights.to(sources[0].dtype).unsqueeze(-1)
+    """sum_j w_{c,j} s_j for every way, ``(B, P, ways, S)`` and S of ``(B, P, d)``.
+
+    Weights stay as wide as they are: a sum is rounded once, to the sources' dtype.
+    """
     sums = []
-    for way in weights.unbind(2):
+    for way in weights.unsqueeze(-1).unbind(2):
         first, *rest = way.unbind(2)
         total = first * sources[0]
         for weight, source in zip(rest, sources[1:], strict=True):
             total = torch.addcmul(total, weight, source)
-        sums.append(total)
+        sums.append(total.to(sources[0].dtype))
     return sums

@@ -105,7 +105,7 @@ def over_ways(unit: list[Any]) -> list[float | None]:
 
 def scalars(row: dict[str, Any]) -> dict[str, float]:
     """``depth/state/03`` and the like; numbers that are not there are left out."""
-    named = {}
+    named: dict[str, float] = {}
     for key, values in row.items():
         if key in ("step", "loss", *MAPS):
             continue
