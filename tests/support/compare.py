@@ -8,7 +8,7 @@ from torch import Tensor
 # What two float64 evaluations of the same equations may differ by.
 SAME = 1e-10
 # What shows that two evaluations are of different things.
-DIFFERENT = 1e-8
+DIFFERENT = 1e-9
 
 
 def error(actual: Tensor, expected: Tensor) -> float:
