@@ -55,10 +55,15 @@ def all_pairs(design: Design) -> list[Any]:
 
 
 def variants(design: Design) -> list[Contrast]:
-    """In a design without a square: every other cell's gain over the baseline."""
-    ladder = {cell for rungs in design.ladders.values() for cell in rungs}
-    ladder |= {twin.cell for twin in design.twins}
-    others = [cell for cell in design.cells if cell != design.baseline and cell not in ladder]
+    """In a design without a square: every other cell's gain over the baseline, in a sweep at its
+    default.
+    """
+    aside = {cell for rungs in design.ladders.values() for cell in rungs}
+    aside |= {twin.cell for twin in design.twins}
+    if design.sweep is not None:
+        axis, default = design.sweep
+        aside |= {cell for cell, axes in design.cells.items() if axes[axis] != default}
+    others = [cell for cell in design.cells if cell != design.baseline and cell not in aside]
     return against(str(design.baseline), others)
 
 
@@ -72,7 +77,7 @@ def family(losses: Table, design: Design) -> list[dict[str, Any]]:
         names = (*GAINS, design.primary)
     elif not names and design.baseline is not None:
         names = tuple(contrast.name for contrast in variants(design))
-    return _adjusted(losses, [named(name, options) for name in names], design)
+    return adjusted(losses, [named(name, options) for name in names], design)
 
 
 def named(name: str, options: Mapping[str, Contrast]) -> Contrast:
@@ -88,7 +93,7 @@ def own(losses: Table, design: Design) -> list[dict[str, Any]]:
     """The plan's own contrasts that are not in the family already."""
     options = known(design)
     names = [name for name in design.contrasts if name not in design.family]
-    return _adjusted(losses, [named(name, options) for name in names], design)
+    return adjusted(losses, [named(name, options) for name in names], design)
 
 
 def factorial(losses: Table, design: Design) -> list[dict[str, Any]]:
@@ -98,7 +103,7 @@ def factorial(losses: Table, design: Design) -> list[dict[str, Any]]:
     found = all_pairs(design)
     if len(found) < 2:
         return []
-    rows = _adjusted(losses, [_interaction(pair.square, pair.label) for pair in found], design)
+    rows = adjusted(losses, [_interaction(pair.square, pair.label) for pair in found], design)
     level = 1 - design.alpha
     for row, pair in zip(rows, found, strict=True):
         parts = of_square(pair.square)
@@ -119,7 +124,8 @@ def _interaction(square: Square, name: str) -> Contrast:
     return Contrast(name, of_square(square)["interaction"].weights)
 
 
-def _adjusted(losses: Table, contrasts: Iterable[Contrast], design: Design) -> list[dict[str, Any]]:
+def adjusted(losses: Table, contrasts: Iterable[Contrast], design: Design) -> list[dict[str, Any]]:
+    """Contrasts evaluated, with p and q over just these."""
     both = [(evaluate(losses, c), evaluate(losses, c, absolute)) for c in contrasts]
     if not both:
         return []

@@ -12,6 +12,7 @@ from lrt_lab.report import effect_tables as effects
 from lrt_lab.report.figures import drawn
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
+from lrt_lab.report.sweep_table import sweep
 from lrt_lab.report.words import verdict
 
 Results = Mapping[str, Any]
@@ -27,6 +28,7 @@ def render(results: Results) -> str:
     parts += [
         *comparisons.multipliers(results),
         *comparisons.families(results),
+        *sweep(results),
         *comparisons.sensitivity(results),
         *_figures(results),
         *_provenance(results),

@@ -86,6 +86,8 @@ class Design:
     twins: tuple[Twin, ...] = ()
     square_axes: tuple[str, str] = ("backbone", "route")
     baseline: str | None = None
+    # axis and default of a sweep: values tried for every variant, one of which is chosen
+    sweep: tuple[str, str] | None = None
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True

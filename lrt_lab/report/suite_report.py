@@ -34,8 +34,17 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
         The path of `report.md`.
     """
     results, lines = gather(plan, Path(runs_dir))
-    figures.draw(results, lines, Path(out_dir) / "figures")
+    figures.draw(results, _shown(results, lines), Path(out_dir) / "figures")
     return publish(results, Path(out_dir))
+
+
+def _shown(results: dict[str, Any], lines: list[Curve]) -> list[Curve]:
+    """The curves of a sweep's default and best cells: all of them at once would be a thicket."""
+    if results["sweep"] is None:
+        return lines
+    rows = results["sweep"]["rows"]
+    cells = {row[which]["cell"] for row in rows for which in ("default", "best") if row[which]}
+    return [line for line in lines if line.cell in cells]
 
 
 def gather(plan: dict[str, Any], runs_dir: Path) -> tuple[dict[str, Any], list[Curve]]:

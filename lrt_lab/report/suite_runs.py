@@ -60,12 +60,15 @@ def design_of(plan: Mapping[str, Any]) -> Design:
     ends = statistics.get("axes") or {}
     own = {c: a for c, a in cells.items() if c not in twins}
     floor = statistics.get("floor")
+    swept = statistics.get("sweep")
+    sweep = (swept["axis"], swept["default"]) if swept else None
     return Design(
         name=plan["suite"],
         axes=ordered,
         cells=cells,
         square=square_of(ends, own),
-        baseline=baseline_of(ends, own),
+        baseline=baseline_of(ends, own, sweep),
+        sweep=sweep,
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),
@@ -141,13 +144,18 @@ def square_of(
 
 
 def baseline_of(
-    ends: Mapping[str, Mapping[str, str]], cells: Mapping[str, Mapping[str, str]]
+    ends: Mapping[str, Mapping[str, str]],
+    cells: Mapping[str, Mapping[str, str]],
+    sweep: tuple[str, str] | None = None,
 ) -> str | None:
-    """With one axis: the cell that every other one is compared with."""
+    """With one axis: the cell that every other one is compared with, in a sweep at its default."""
     if len(ends) != 1:
         return None
     ((axis, values),) = ends.items()
-    return next((name for name, axes in cells.items() if axes[axis] == values["baseline"]), None)
+    wanted = {axis: values["baseline"], **(dict([sweep]) if sweep else {})}
+    return next(
+        (name for name, axes in cells.items() if wanted.items() <= dict(axes).items()), None
+    )
 
 
 def read_runs(plan: Mapping[str, Any], folder: Path) -> list[Record]:

@@ -60,7 +60,8 @@ class Statistics:
     `axes` names, for each axis in the contrast, its baseline and its improved value; `family` the
     contrasts whose error rate is controlled together; `outcome` which evaluation is the headline.
     Optional: `contrasts`, each a name and the weights of cells; `floor`, the entropy floor (or
-    floors) in nats of the excess scale.
+    floors) in nats of the excess scale; `sweep`, the `axis` whose values are tried for every
+    variant and then chosen among, and its `default`.
     """
 
     primary: str
@@ -70,6 +71,7 @@ class Statistics:
     alpha: float = 0.05
     contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
     floor: tuple[float, ...] = ()
+    sweep: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def _twin(name: object, tree: object, axes: Mapping[str, Mapping[str, Any]], whe
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    optional = ("family", "outcome", "alpha", "contrasts", "floor")
+    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep")
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
     require_known("outcome", [outcome], OUTCOMES, where)
@@ -212,7 +214,19 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
         floor=tuple(
             number(one, f"{where}.floor") for one in (floor if isinstance(floor, list) else [floor])
         ),
+        sweep=_sweep(parts.get("sweep"), axes, ends, f"{where}.sweep"),
     )
+
+
+def _sweep(
+    tree: object, axes: Mapping[str, Mapping[str, Any]], ends: Mapping[str, Any], where: str
+) -> dict[str, str]:
+    if tree is None:
+        return {}
+    sweep = section(tree, where, ("axis", "default"))
+    require_known("axis", [sweep["axis"]], [axis for axis in axes if axis not in ends], where)
+    require_known("value", [sweep["default"]], axes[sweep["axis"]], where)
+    return sweep
 
 
 def _scale(name: str, tree: object, path: Path) -> Scale:

@@ -108,6 +108,7 @@ def build(suite: Suite, scale: Scale, entries: list[dict[str, Any]]) -> dict[str
             "contrasts": statistics.contrasts,
             "floor": list(statistics.floor) or None,
             "axes": statistics.axes,
+            "sweep": statistics.sweep or None,
         },
         "inputs": inputs(suite, scale),
         "cells": entries,

@@ -460,3 +460,84 @@ def test_a_suite_of_variants_compares_each_with_the_baseline(tmp_path: Path) -> 
         "rotation": False,
     }
     assert "No 2x2 is declared" in text
+
+
+class TestSweep:
+    """Two variants of a baseline at three rates, each with a best rate of its own."""
+
+    @pytest.fixture
+    def plan(self) -> dict[str, Any]:
+        ends = {"backbone": {"baseline": "PreNorm", "improved": "MHC"}}
+        sweep = {"axis": "rate", "default": "x1"}
+        plan = synthetic.plan(axes=ends, family=[], primary="MHC+x1", sweep=sweep)
+        plan["cells"] = [
+            synthetic.item_of(
+                f"{backbone}+{rate}",
+                {"backbone": backbone, "rate": rate, "route": "none"},
+                None,
+                seed,
+            )
+            for backbone in ("MHC", "MUDD", "PreNorm")
+            for rate in ("x0.5", "x1", "x2")
+            for seed in range(1, 6)
+        ]
+        return plan
+
+    @staticmethod
+    def means() -> dict[str, float]:
+        rows = {"PreNorm": (2.3, 2.2, 2.1), "MHC": (2.2, 2.0, 2.1), "MUDD": (2.1, 2.2, 2.3)}
+        rates = ("x0.5", "x1", "x2")
+        return {f"{b}+{r}": row[i] for b, row in rows.items() for i, r in enumerate(rates)}
+
+    def test_default_and_best_are_reported_apart(self, plan, tmp_path: Path) -> None:
+        losses = synthetic.losses(plan, self.means(), run_sd=1e-4)
+        synthetic.write_runs(plan, tmp_path / "runs", losses, points=4)
+        text, results = report(tmp_path, plan)
+        assert results["suite"]["baseline"] == "PreNorm+x1"
+        assert [row["name"] for row in results["family"]] == ["MHC+x1", "MUDD+x1"]
+        rows = {row["variant"].removesuffix("+none"): row for row in results["sweep"]["rows"]}
+        assert {v: row["best"]["value"] for v, row in rows.items()} == {
+            "PreNorm": "x2",
+            "MHC": "x1",
+            "MUDD": "x0.5",
+        }
+        assert {v for v, row in rows.items() if row["at_the_edge"]} == {"PreNorm", "MUDD"}
+        gains = {v: rows[v]["best"]["gain"]["point"] for v in ("MHC", "MUDD")}
+        assert gains["MHC"] == pytest.approx(np.log(2.1 / 2.0), abs=1e-3)
+        assert gains["MUDD"] == pytest.approx(0.0, abs=1e-3)
+        assert rows["MUDD"]["default"]["gain"]["point"] == pytest.approx(0.0, abs=1e-3)
+        assert rows["MHC"]["default"]["gain"]["point"] == pytest.approx(np.log(2.2 / 2.0), abs=1e-3)
+        assert rows["PreNorm"]["best"]["gain"] is None
+        assert "## Best of the sweep" in text and "x0.5\\*" not in text and "x0.5*" in text
+
+    def test_the_choice_is_the_validation_losss(self, plan, tmp_path: Path) -> None:
+        losses = synthetic.losses(plan, self.means(), run_sd=1e-4)
+        folder = synthetic.write_runs(plan, tmp_path / "runs", losses, points=4)
+        # MHC's x2 does best on validation text and worse in the test.
+        for item in plan["cells"]:
+            if item["cell"] == "MHC+x2":
+                path = folder / item["folder"] / "metrics.jsonl"
+                rows = [json.loads(line) for line in path.read_text().splitlines()]
+                for row in rows:
+                    row.update({k: 1.0 for k in row if k == "val/loss"})
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        _, results = report(tmp_path, plan)
+        row = next(r for r in results["sweep"]["rows"] if r["variant"] == "MHC+none")
+        assert row["best"]["value"] == "x2"
+        assert row["best"]["loss"] == pytest.approx(2.1, rel=0.02)
+
+    def test_a_cell_with_a_lost_run_is_not_chosen(self, plan, tmp_path: Path) -> None:
+        losses = synthetic.losses(plan, self.means(), run_sd=1e-4)
+        folder = synthetic.write_runs(plan, tmp_path / "runs", losses, points=4)
+        lost = next(item for item in plan["cells"] if item["cell"] == "MHC+x1")
+        path = folder / lost["folder"] / "final.json"
+        final = {**json.loads(path.read_text()), "status": "diverged", "test": None}
+        path.write_text(json.dumps(final))
+        _, results = report(tmp_path, plan)
+        row = next(r for r in results["sweep"]["rows"] if r["variant"] == "MHC+none")
+        assert row["best"]["value"] == "x2"
+
+    def test_before_any_run(self, plan, tmp_path: Path) -> None:
+        text, results = report(tmp_path, plan)
+        assert all(row["best"] is None for row in results["sweep"]["rows"])
+        assert "## Best of the sweep" in text

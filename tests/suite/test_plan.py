@@ -46,6 +46,7 @@ def test_a_plan_says_what_the_report_needs(lab: Lab) -> None:
             "backbone": {"baseline": "PreNorm", "improved": "AttentionResiduals"},
             "route": {"baseline": "none", "improved": "LRT"},
         },
+        "sweep": None,
     }
     entry = next(one for one in plan["cells"] if one["cell"] == "PreNorm+LRT" and one["seed"] == 2)
     assert entry["axes"] == {"backbone": "PreNorm", "route": "LRT"}
