@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lrt_lab.errors import UserError
 from lrt_lab.suite.declaration import load
@@ -81,6 +82,15 @@ def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyP
         pytest.param(
             "statistics/axes/route", {"baseline": "none"}, "'improved' is missing", id="no-improved"
         ),
+        pytest.param(
+            "statistics/sweep", {"axis": "route"}, "'default' is missing", id="sweep-default"
+        ),
+        pytest.param(
+            "statistics/sweep",
+            {"axis": "route", "default": "LRT"},
+            "unknown axis 'route'",
+            id="sweep-of-a-contrasts-axis",
+        ),
         pytest.param("scales", None, "must be a table", id="scales-empty"),
     ],
 )
@@ -153,3 +163,27 @@ def test_h1_is_the_two_by_two_with_twins() -> None:
 @pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])
 def test_h1_has_the_fragments_of_every_scale(scale: str) -> None:
     load(ROOT / "experiments" / "h1.yaml").scale(scale)
+
+
+class TestBackbones:
+    """The suite of all backbones."""
+
+    def test_every_variant_has_the_same_rates(self) -> None:
+        from lrt_lab.suite.expansion import cells
+
+        suite = load(ROOT / "experiments" / "backbones.yaml")
+        assert list(suite.axes["rate"]) == ["x0.5", "x1", "x2"]
+        assert len(cells(suite)) == 3 * len(suite.axes["backbone"]) == 39
+        assert suite.statistics.sweep == {"axis": "rate", "default": "x1"}
+        assert [len(suite.scale(name).seeds) for name in ("smoke", "cpu")] == [2, 3]
+
+    def test_variants_are_those_of_the_config_fragments(self) -> None:
+        suite = load(ROOT / "experiments" / "backbones.yaml")
+        fragments = [
+            yaml.safe_load(path.read_text())["model"]
+            for path in (ROOT / "configs" / "backbone").glob("*.yaml")
+        ]
+        declared = [options["model.backbone"] for options in suite.axes["backbone"].values()]
+        # The one with reallocated FFN widths varies more than the backbone.
+        offered = [model["backbone"] for model in fragments if "ffn" not in model]
+        assert sorted(map(str, declared)) == sorted(map(str, offered))
