@@ -1,6 +1,8 @@
 # lrt-lab. `make` prints this help.
 
-SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper
+# `make backbones` has scales of its own: smoke, and cpu unless told otherwise.
+BACKBONES_SCALE := $(or $(strip $(SCALE)),cpu)
+SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; backbones: smoke or cpu
 JOBS ?= 2        ## worker processes
 
 # Without the blanks that stand before the comments above.
@@ -11,12 +13,12 @@ SUITE = experiments/h1.yaml
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 test check clean
+.PHONY: help setup h1 backbones bench-backbones test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
 	@echo "make TARGET [SCALE=quick] [JOBS=2] [PYTHON=python3.11]"
-	@sed -n 's/^\([a-z0-9]*\):[^#]*## /  \1\t/p; s/^\([A-Z]*\) ?= \([^ ]*\) *## /  \1\t(\2) /p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /  \1\t/p; s/^\([A-Z]*\) ?= \([^ ]*\) *## /  \1\t(\2) /p' Makefile | expand -t 18
 
 setup: $(STAMP) ## fill .venv; does nothing when it is up to date
 
@@ -27,6 +29,12 @@ $(STAMP):
 
 h1: setup ## train Hypothesis 1's cells and write reports/h1/SCALE/report.md; resumes what was cut
 	@.venv/bin/lrt-lab suite run $(SUITE) --scale $(SCALE) --jobs $(JOBS)
+
+backbones: setup ## compare all residual backbones at three learning rates each; SCALE=smoke or cpu
+	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(BACKBONES_SCALE) --jobs $(JOBS)
+
+bench-backbones: setup ## time and memory of all backbones beside PreNorm, against the committed numbers
+	@.venv/bin/python -m tests.benchmarks.backbones
 
 test: setup ## run the tests
 	@.venv/bin/python -m pytest -n $(JOBS)
