@@ -26,9 +26,9 @@ def render(results: Results) -> str:
     if results["square"]:
         parts += effects.squares(results)
     parts += [
+        *sweep(results),
         *comparisons.multipliers(results),
         *comparisons.families(results),
-        *sweep(results),
         *comparisons.sensitivity(results),
         *_figures(results),
         *_provenance(results),
