@@ -226,10 +226,11 @@ class Decoder(nn.Module):
         hidden = None
         if units.stop == self.shape.units:
             hidden = taps["top"] = self.norm(backbone.finish(state))
-            taps["bank"] = bank
-        ready = all(unit in taps for unit in route.needs.units) and (
-            hidden is not None or not (route.needs.top or route.needs.bank)
-        )
+            if entry is None:
+                # From a saved state on, the bank lacks what was written before it.
+                taps["bank"] = bank
+        wanted = [*route.needs.units, *["top"] * route.needs.top, *["bank"] * route.needs.bank]
+        ready = all(tap in taps for tap in wanted)
         carried = route.emit(taps, memory, at) if route.needs and ready else None
         return Sweep(positions, hidden, carried, new_buffers, saved)  # type: ignore[arg-type]
 

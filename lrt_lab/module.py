@@ -11,7 +11,6 @@ from torch import Tensor
 from lrt_lab.backbones import Backbone
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
-from lrt_lab.frame import Frame
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
@@ -28,7 +27,7 @@ class LanguageModel(LightningModule):
     Args:
         backbone: how state travels up through depth.
         route: what leaves position t-1, and where it enters position t.
-        mixer: how one layer mixes positions.
+        mixer: how one layer mixes positions; a list is a pattern that is repeated over the blocks.
         ffn: the feed-forward body of every block.
         optimizer: the optimizer and the course of its learning rate.
         schedule: in what order the route's recurrence is evaluated in training; null is one pass
@@ -43,7 +42,7 @@ class LanguageModel(LightningModule):
         self,
         backbone: Backbone,
         route: Route,
-        mixer: Mixer,
+        mixer: Mixer | list[Mixer],
         ffn: FeedForward,
         optimizer: Optimization,
         schedule: Schedule | None = None,
@@ -60,20 +59,19 @@ class LanguageModel(LightningModule):
                 f"model.schedule={type(schedule).__name__} never lets memory in: "
                 f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"
             )
+        if route.traits.recurrent and schedule.silent and not route.traits.silent:
+            raise UserError(
+                f"model.schedule={type(schedule).__name__} lets memory in at silent positions only:"
+                f" with model.route={type(route).__name__}, choose another schedule, or Coconut"
+            )
         self.schedule, self.optimization, self.seed = schedule, optimizer, seed
         self.decoder = Decoder(width, blocks, vocab, backbone, route, mixer, ffn, seed=seed)
 
-    @staticmethod
-    def unpack(batch: Batch) -> tuple[Frame, Tensor]:
-        """The frame ``(B, T)`` and the next token of each of its positions."""
-        tokens, document = batch["tokens"], batch["document"]
-        return Frame.packed(tokens[:, :-1], document[:, :-1]), tokens[:, 1:]
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The weighted loss of the schedule's passes, in nats per token."""
-        frame, targets = self.unpack(batch)
-        micro = batch_idx % self.trainer.accumulate_grad_batches
-        clock = Clock(self.global_step, micro, self.seed)
+        micros = self.trainer.accumulate_grad_batches
+        clock = Clock(self.global_step, batch_idx % micros, self.seed, micros)
+        frame, targets = self.schedule.prepare(batch, clock)
         loss = training_loss(self.decoder, self.schedule, frame, targets, clock)
         self.log("train/loss", loss, prog_bar=True)
         return loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -19,31 +19,44 @@ class Traits:
     Attributes:
         recurrent: whether anything travels from one position to the next.
         offset: after k feedback passes, positions up to k - offset are exact.
-        zero_is_none: a zero memory gives the same outputs as no memory.
+        zero_is_none: a zero memory gives the same outputs as no memory; None where that depends on
+            the backbone (a source of zeros is nothing to a sum, but takes its share of a softmax).
+        absent_is_none: a memory that is absent everywhere does.
+        silent: only silent positions receive.
+        identity: values of parameters, by the start of their names, with which every pass equals
+            the model without a route; empty where there are none on every backbone.
     """
 
     recurrent: bool = True
     offset: int = 0
-    zero_is_none: bool = True
+    zero_is_none: bool | None = True
+    absent_is_none: bool = True
+    silent: bool = False
+    identity: tuple[tuple[str, float], ...] = ()
 
 
 class Route(Routing):
     """A latent route. Every port defaults to the identity: a route implements only those it uses.
 
     Attributes:
+        traits: what the tests and the schedules have to know of it.
         needs: what a sweep keeps for `emit`.
         slots: number of depth sources that the route adds.
         carries: shape of what leaves one position.
+        interval: the units that the recurrence runs through: memory enters at the first one (or
+            below it, when that is unit 0), and what leaves is known after the last one.
     """
 
-    traits: ClassVar[Traits] = Traits()
+    traits: Traits = Traits()
     needs: Taps = Taps()
     slots: int = 0
     carries: tuple[int, ...] = ()
+    interval: range = range(0)
 
     def setup(self, shape: Shape) -> None:
         """Create the parameters and fill in `needs`; by default one vector leaves a position."""
         self.carries = (shape.width,)
+        self.interval = range(shape.units)
 
     def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
         """What leaves these positions, ``(B, P, ...)``; independent of the next token."""

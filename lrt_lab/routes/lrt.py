@@ -9,13 +9,16 @@ l's residual input x, u = RMS(x_hat) as the mixer reads it, and one gate per K/V
     v       = g_h v_local + r_h (W_v m_{t-1})_h
 
 then QK-norm and rotation at the current position; the mixed K/V are the ordinary cache entries.
+As a first-class source m_{t-1} is instead one more depth source of position t, beside the embedding
+and the outputs of its units: the backbone's reads choose among them, and the route has no weights.
 Gates are computed from the memory-aware read, as the public release
 (OoDBag/Latent_recurrent_transformer) does.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +29,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Shape, constant, fan_in, parameter
 from lrt_lab.routes.base import Route, Traits
+from lrt_lab.routes.gather import no_memory
 
 
 class LRT(Route):
@@ -42,17 +46,26 @@ class LRT(Route):
         projections: "shared", one pair of recurrent K/V projections for all depths (one per
             distinct K/V shape), or "layerwise", one pair per block.
         gamma: initial scale of the memory in the residual input.
+        enters: "injection", the equations above, or "source", as a depth source of its own.
     """
 
-    traits: ClassVar[Traits] = Traits()
+    traits = Traits(
+        identity=(("alpha", 1.0), ("gamma", 0.0), ("gate_", 0.0), ("key_", 0.0), ("value_", 0.0))
+    )
 
     def __init__(
         self,
         source: int | Literal["top"] | None = None,
         projections: Literal["shared", "layerwise"] = "shared",
         gamma: float = 0.1,
+        enters: Literal["injection", "source"] = "injection",
     ) -> None:
         super().__init__()
+        if enters not in ("injection", "source"):
+            raise UserError(f"route.enters={enters!r}: give injection or source")
+        self.enters = enters
+        if enters == "source":
+            self.slots, self.traits = 1, Traits(zero_is_none=None)
         if projections not in ("shared", "layerwise"):
             raise UserError(f"route.projections={projections!r}: give shared or layerwise")
         self.source, self.projections, self.initial_gamma = source, projections, gamma
@@ -66,6 +79,12 @@ class LRT(Route):
             )
         self.tap: int | Literal["top"] = "top" if source == "top" else 2 * source
         self.needs = Taps(top=True) if self.tap == "top" else Taps(units=(self.tap,))
+        self.interval = range(shape.units if self.tap == "top" else self.tap)
+        if self.enters == "injection":
+            self.setup_injection(shape)
+
+    def setup_injection(self, shape: Shape) -> None:
+        """The projections, gates and scales of the memory's way in."""
         self.kv = shape.kv
         kv_widths = [heads * head_dim for heads, head_dim in shape.kv]
         self.groups = [f"block{block}" for block in range(shape.blocks)]
@@ -85,7 +104,7 @@ class LRT(Route):
         return taps[self.tap]
 
     def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
-        if unit % 2:
+        if unit % 2 or self.enters == "source":
             return x
         block = unit // 2
         if memory is None:
@@ -95,6 +114,8 @@ class LRT(Route):
     def keys_values(
         self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
     ) -> tuple[Tensor, Tensor]:
+        if self.enters == "source":
+            return k, v
         block = unit // 2
         heads, head_dim = self.kv[block]
         weight = self.get_parameter(f"gate_{block}")
@@ -114,3 +135,11 @@ class LRT(Route):
                 weight = self.get_parameter(f"{name}_{group}")
                 memory.derived[name, group] = F.linear(memory.value, weight).unflatten(-1, kv)
         return memory.derived["key", group], memory.derived["value", group]
+
+    def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
+        if self.enters == "injection":
+            return ()
+        if memory is None:
+            assert at.embedding is not None
+            return no_memory(at.embedding, self.slots)
+        return [(memory.value, memory.present)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.rng import generator
+
+#: A target that is not predicted, as torch's cross entropy has it.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,13 @@ class Clock:
         step: optimizer steps done.
         microbatch: index of this batch within its optimizer step.
         seed: the run's seed.
+        microbatches: how many of them make an optimizer step.
     """
 
     step: int = 0
     microbatch: int = 0
     seed: int = 1
+    microbatches: int = 1
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for one purpose at this step and microbatch, the same on every rank."""
@@ -39,7 +44,8 @@ class Pass:
     Attributes:
         positions: which positions.
         hidden: normed top states ``(B, P, d)``.
-        weight: of this pass's mean loss in the total; the weights of all passes sum to 1.
+        weight: of this pass's mean loss in the total; the weights of all passes sum to 1 unless
+            the schedule says otherwise.
         name: for logs.
     """
 
@@ -57,14 +63,30 @@ class Schedule:
 
     #: Whether the schedule lets memory in at all; a route needs one that does.
     feeds_memory: bool = True
+    #: Whether it does so at silent positions only; a route has to be made for them.
+    silent: bool = False
+
+    def prepare(self, batch: Mapping[str, Tensor], clock: Clock) -> tuple[Frame, Tensor]:
+        """The frame ``(B, T)`` of a training batch, and the target of each of its positions.
+
+        The batch holds "tokens" and "document", ``(B, T + 1)`` each. Targets are `IGNORED` where
+        nothing is predicted, which only happens beside silent positions.
+        """
+        tokens, document = batch["tokens"], batch["document"]
+        return Frame.packed(tokens[:, :-1], document[:, :-1]), tokens[:, 1:]
 
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
         """Yield the scored passes in order.
 
-        The last one that scores a position has its final word.
+        The last one that scores a position has its final word. Nothing is drawn at random where
+        the decoder is in evaluation mode.
         """
         raise NotImplementedError
 
-    def cost(self, length: int) -> float:
+    def cost(self, length: int, decoder: Decoder) -> float:
         """Token-forwards of a row of ``length`` positions, expected where pass counts are drawn."""
         raise NotImplementedError
+
+    def mixture(self) -> Sequence[tuple[float, Schedule]]:
+        """The schedules that batches are trained by, each with its share of the batches."""
+        return ((1.0, self),)

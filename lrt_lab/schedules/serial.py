@@ -23,5 +23,5 @@ class Serial(Schedule):
         hidden, _ = decoder.serial(frame, decoder.cache(len(frame.ids), frame.length))
         yield Pass(frame.positions, hidden, 1.0, "exact")
 
-    def cost(self, length: int) -> float:
+    def cost(self, length: int, decoder: Decoder) -> float:
         return float(length)

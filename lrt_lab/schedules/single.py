@@ -18,5 +18,5 @@ class SinglePass(Schedule):
         out = decoder.sweep(frame, frame.positions)
         yield Pass(out.positions, out.hidden, 1.0, "pass 1")
 
-    def cost(self, length: int) -> float:
+    def cost(self, length: int, decoder: Decoder) -> float:
         return float(length)

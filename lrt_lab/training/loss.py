@@ -9,6 +9,7 @@ from torch import Tensor
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
+from lrt_lab.schedules.base import IGNORED
 
 
 def training_loss(
@@ -23,10 +24,13 @@ def training_loss(
         targets: the next token of each position, ``(B, T)``.
         clock: where training stands.
     """
-    terms = [
-        scored.weight * token_losses(decoder, scored.hidden, pick(targets, scored.positions)).mean()
-        for scored in schedule.passes(decoder, frame, clock)
-    ]
+    terms = []
+    for scored in schedule.passes(decoder, frame, clock):
+        own = pick(targets, scored.positions)
+        losses = token_losses(decoder, scored.hidden, own)
+        # Beside silent positions not everything is predicted; what is ignored counts as zero.
+        mean = losses.mean() if frame.silent is None else losses.sum() / (own != IGNORED).sum()
+        terms.append(scored.weight * mean)
     return torch.stack(terms).sum()
 
 
@@ -39,4 +43,5 @@ def token_losses(decoder: Decoder, hidden: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy in nats of targets ``(B, P)``, given normed top states ``(B, P, d)``."""
     logits = decoder.logits(hidden)
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
-    return F.cross_entropy(wide, targets.flatten(), reduction="none").view(targets.shape)
+    losses = F.cross_entropy(wide, targets.flatten(), ignore_index=IGNORED, reduction="none")
+    return losses.view(targets.shape)

@@ -56,7 +56,9 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
         role = parameter.role  # type: ignore[attr-defined]
         if role in ("matrix", "head") or (role in ROUTING and parameter.dim() > 1):
             matmul += parameter.numel()
-    with FlopCounterMode(display=False) as counter:
-        training_loss(decoder, schedule, Frame(ids), ids, Clock()).backward()
-    flops = counter.get_total_flops() / length
-    return Cost(total, matmul, flops, schedule.cost(length) / length)
+    flops = 0.0
+    for share, part in schedule.mixture():
+        with FlopCounterMode(display=False) as counter:
+            training_loss(decoder, part, Frame(ids), ids, Clock()).backward()
+        flops += share * counter.get_total_flops()
+    return Cost(total, matmul, flops / length, schedule.cost(length, decoder) / length)

@@ -10,7 +10,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Jacobi
 from tests.support.models import B, T, attentions, documents, run, small_decoder, tokens
-from tests.support.registry import Case, each_pair, each_trial
+from tests.support.registry import RECURRENT, Case, each_near_pair, each_trial
 
 WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=lambda w: f"window {w}")
 
@@ -63,7 +63,7 @@ def test_no_gradient_reaches_later_tokens(
 
 
 @pytest.mark.parametrize("feedback", [0, 1, 2, 4])
-@each_pair
+@each_near_pair
 def test_the_state_path_reaches_as_far_as_its_passes(
     backbone: Case, route: Case, feedback: int
 ) -> None:
@@ -74,11 +74,11 @@ def test_the_state_path_reaches_as_far_as_its_passes(
     ids, t = own_ids(), T - 3
     hidden = run(Jacobi(feedback + 1), decoder, Frame(ids))[-1].hidden
     reached = heard(hidden[:, t].square().sum(), decoder.embedding, ids)
-    distance = feedback if route.part.traits.recurrent else 0
+    distance = feedback if route in RECURRENT else 0
     assert reached.tolist() == [[t - distance <= s <= t for s in range(T)]] * B
 
 
-@each_pair
+@each_near_pair
 def test_rows_do_not_hear_each_other(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     other = torch.cat([ids[:1], (ids[1:] + 1) % decoder.shape.vocab])

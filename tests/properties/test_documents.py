@@ -26,6 +26,7 @@ from tests.support.registry import (
     BACKBONES,
     RECURRENT,
     Case,
+    each_near_pair,
     each_pair,
     each_recurrent_pair,
     each_trial,
@@ -77,7 +78,7 @@ def test_documents_may_start_anywhere_under_jacobi(
     assert error(last(decoder, frame), torch.cat(parts, dim=1)) <= SAME
 
 
-@each_pair
+@each_near_pair
 def test_rows_may_be_packed_differently(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     mixed = Frame(ids, torch.cat([documents(5, 7, rows=1), documents(2, 1, 9, rows=1)]))
@@ -141,7 +142,7 @@ def test_the_memory_reset_is_a_choice_in_decoding_too(backbone: Case, route: Cas
     assert error(kept[:, CUT], reset[:, CUT]) > DIFFERENT
 
 
-@each_pair
+@each_near_pair
 def test_attention_and_position_resets_are_choices_too(backbone: Case, route: Case) -> None:
     decoder, ids = small_decoder(backbone(), route()), tokens()
     reset = last(decoder, Frame(ids, PACKED))

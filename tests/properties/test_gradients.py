@@ -13,14 +13,14 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, Serial
 from tests.support.compare import SAME, error
 from tests.support.models import documents, run, small_decoder, tokens
-from tests.support.registry import RECURRENT, Case, each_pair, each_recurrent_pair, each_trial
+from tests.support.registry import RECURRENT, Case, each_near_pair, each_recurrent_pair, each_trial
 
 
 def total(decoder: Decoder, passes) -> Tensor:
     return sum(p.weight * decoder.logits(p.hidden).square().mean() for p in passes)
 
 
-@each_pair
+@each_near_pair
 def test_subsets_send_gradients_through_the_first_pass_keys_and_values(
     backbone: Case, route: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,12 +71,13 @@ def test_gradients_are_finite_at_document_starts(
 @each_recurrent_pair
 def test_every_parameter_learns_once_memory_enters(backbone: Case, route: Case) -> None:
     decoder = small_decoder(backbone(), route())
-    total(decoder, run(Jacobi(2), decoder, Frame(tokens()))).backward()
+    # A memory that is itself gathered by the next one takes two feedback passes to arrive.
+    total(decoder, run(Jacobi(3), decoder, Frame(tokens()))).backward()
     still = [n for n, p in decoder.named_parameters() if p.grad is None or not p.grad.any()]
     assert still == []
 
 
-@each_pair
+@each_near_pair
 def test_exact_gradients_do_not_depend_on_the_schedule(backbone: Case, route: Case) -> None:
     """Serially, by enough passes, by single-position subsets: the last state has one derivative."""
     length, gradients = 6, []

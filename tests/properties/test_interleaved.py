@@ -9,7 +9,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Interleaved, Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import T, exact, merged, run, small_decoder, tokens
-from tests.support.registry import Case, each_pair, each_recurrent_pair
+from tests.support.registry import Case, each_near_pair, each_pair, each_recurrent_pair
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_as_many_subsets_as_positions_are_the_exact_recurrence(backbone: Case, r
     assert error(merged(run(Interleaved(T), decoder, frame)), exact(decoder, frame)) <= SAME
 
 
-@each_pair
+@each_near_pair
 def test_one_subset_is_one_jacobi_refinement(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     interleaved, jacobi = run(Interleaved(1), decoder, frame), run(Jacobi(2), decoder, frame)
@@ -38,7 +38,7 @@ def test_the_first_subsets_minus_one_positions_are_exact_and_no_more(
     backbone: Case, route: Case, subsets: int
 ) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
-    last = max(1 - route.part.traits.offset, subsets - 1)
+    last = max(1 - route().traits.offset, subsets - 1)
     state, truth = merged(run(Interleaved(subsets), decoder, frame)), exact(decoder, frame)
     assert error(state[:, : last + 1], truth[:, : last + 1]) <= SAME
     for position in range(last + 1, T):

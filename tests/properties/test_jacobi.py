@@ -30,7 +30,7 @@ def passes(decoder: Decoder, frame: Frame, count: int) -> list[Tensor]:
 @each_pair
 def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, mixer: str) -> None:
     decoder = small_decoder(backbone(), route(), mixer=MIXERS[mixer])
-    feedback = T - 1 + route.part.traits.offset if route.part.traits.recurrent else 0
+    feedback = T - 1 + route().traits.offset if route().traits.recurrent else 0
     frame = Frame(tokens())
     assert error(passes(decoder, frame, feedback + 1)[-1], exact(decoder, frame)) <= SAME
 
@@ -38,7 +38,7 @@ def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, m
 @each_recurrent_pair
 def test_each_pass_makes_one_more_position_exact(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
-    truth, offset = exact(decoder, frame), route.part.traits.offset
+    truth, offset = exact(decoder, frame), route().traits.offset
     for feedback, hidden in enumerate(passes(decoder, frame, T + offset)):
         reached = max(0, feedback + 1 - offset)
         assert error(hidden[:, :reached], truth[:, :reached]) <= SAME
@@ -53,7 +53,7 @@ def test_the_longest_document_decides_how_many_passes_are_enough(
 ) -> None:
     decoder = small_decoder(backbone(), route())
     frame = Frame(tokens(), documents(3, 4, 1, 4))
-    enough = 4 + route.part.traits.offset
+    enough = 4 + route().traits.offset
     hidden, truth = passes(decoder, frame, enough), exact(decoder, frame)
     assert error(hidden[-1], truth) <= SAME
     assert error(hidden[-2], truth) > DIFFERENT

@@ -18,14 +18,17 @@ def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route:
         none = decoder.sweep(frame, frame.positions)
         zero = torch.zeros_like(none.carried)
         present = torch.ones_like(frame.ids, dtype=torch.bool)
+        absent = Memory(zero, ~present)
         entering = [Memory(zero, present), decoder.memory(zero, frame, frame.positions)]
         off = [
             error(decoder.sweep(frame, frame.positions, m).hidden, none.hidden) for m in entering
         ]
-    if route.part.traits.zero_is_none:
-        assert max(off) <= SAME
-    else:
-        assert max(off) > DIFFERENT
+        off.append(error(decoder.sweep(frame, frame.positions, absent).hidden, none.hidden))
+    traits = route().traits
+    if traits.zero_is_none is not None:
+        assert (off[0] <= SAME) == traits.zero_is_none
+    assert (off[2] <= SAME) == traits.absent_is_none
+    assert max(off[1:]) <= SAME or not traits.absent_is_none or not traits.zero_is_none
 
 
 @each_recurrent_pair

@@ -9,7 +9,7 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from tests.support.compare import rms_error
 from tests.support.models import T, documents, run, small_decoder, tokens
-from tests.support.registry import Case, each_pair, each_trial
+from tests.support.registry import Case, each_near_pair, each_trial
 
 
 def calm_decoder(backbone, route) -> Decoder:
@@ -51,7 +51,7 @@ def test_autocast(backbone: Case, route: Case, schedule: Case) -> None:
             assert torch.isfinite(target.grad).all(), name
 
 
-@each_pair
+@each_near_pair
 def test_decoding_under_autocast(backbone: Case, route: Case) -> None:
     decoder, frame = calm_decoder(backbone(), route()).float(), Frame(tokens(8))
     with torch.no_grad():

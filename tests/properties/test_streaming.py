@@ -11,7 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import B, T, documents, exact, small_decoder, tokens
-from tests.support.registry import Case, each_pair
+from tests.support.registry import Case, each_near_pair, each_pair
 
 GRADIENTS = {"in place": False, "values": True}
 
@@ -46,7 +46,7 @@ def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradien
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
-@each_pair
+@each_near_pair
 def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradients: str) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(3, 4, 5))
     rows = torch.tensor([1, 0, 1])
@@ -64,7 +64,7 @@ def test_rows_can_be_reordered_and_repeated(backbone: Case, route: Case, gradien
     [(False, T), (False, 4), (True, T)],
     ids=["room", "growing", "values"],
 )
-@each_pair
+@each_near_pair
 def test_an_earlier_cache_can_be_gone_back_to(
     backbone: Case, route: Case, capacity: int, gradients: bool
 ) -> None:
@@ -79,7 +79,7 @@ def test_an_earlier_cache_can_be_gone_back_to(
     assert error(right, wrong) > DIFFERENT
 
 
-@each_pair
+@each_near_pair
 def test_windows_forget(backbone: Case, route: Case) -> None:
     mixer = Attention(heads=2, kv_heads=1, window=2)
     decoder, frame = small_decoder(backbone(), route(), mixer=mixer), Frame(tokens())

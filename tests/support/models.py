@@ -46,6 +46,8 @@ def small_decoder(
         "ffn": SquaredReLU(2 * WIDTH),
     }
     decoder = Decoder(backbone=backbone, route=route, **{**defaults, **options}).double()
+    # Nothing is drawn at random in evaluation mode.
+    decoder.eval()
     randomise(decoder, routing=routing)
     return decoder
 
