@@ -14,11 +14,11 @@ from lrt_lab.mixers import Attention
 from lrt_lab.routes import LRT, NoRoute
 from tests.support.compare import SAME, error
 from tests.support.models import BLOCKS, T, documents, small_decoder, tokens
-from tests.support.registry import BACKBONES, ROUTES, Case, each_pair
+from tests.support.registry import BACKBONES, ROUTES, Case, each_near_pair
 
 
 @pytest.mark.parametrize("split", [1, 4, 5])
-@each_pair
+@each_near_pair
 def test_a_stack_can_be_swept_in_two_halves(backbone: Case, route: Case, split: int) -> None:
     """From a saved state, with memory entering both halves."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
@@ -41,7 +41,7 @@ def test_a_stack_can_be_swept_in_two_halves(backbone: Case, route: Case, split: 
     assert set(high.buffers) == set(whole.buffers)
 
 
-@each_pair
+@each_near_pair
 def test_positions_can_be_swept_in_chunks(backbone: Case, route: Case) -> None:
     """Without feedback: keys and values of earlier chunks come from the buffers."""
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
@@ -55,7 +55,7 @@ def test_positions_can_be_swept_in_chunks(backbone: Case, route: Case) -> None:
         assert error(high.buffers[unit].v, buffer.v) <= SAME
 
 
-@each_pair
+@each_near_pair
 def test_a_sweep_changes_nothing_that_it_was_given(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     first = decoder.sweep(frame, frame.positions)
@@ -91,7 +91,7 @@ def test_the_four_cells_of_a_pair_block_start_alike() -> None:
         assert torch.equal(routed[0][name], routed[1][name]), name
 
 
-@each_pair
+@each_near_pair
 def test_every_part_leaves_shared_values_alone(backbone: Case, route: Case) -> None:
     base = Decoder(32, BLOCKS, 50, seed=3).state_dict()
     own = Decoder(32, BLOCKS, 50, backbone(), route(), seed=3).state_dict()
