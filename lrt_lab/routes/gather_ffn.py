@@ -1,4 +1,4 @@
-"""GatherFFN: gather -> RMSNorm -> x embedding -> FFN, the plan's baseline for Householder.
+"""GatherFFN: gather -> RMSNorm -> x embedding -> FFN, the baseline for Householder.
 
     g_t = gather of the bank of position t,    z_{t+1} = FFN(RMS(g_t) * e_{t+1})
 

@@ -100,7 +100,7 @@ def test_interleaving_counts_from_the_start_of_the_row(backbone: Case, subsets: 
 @pytest.mark.parametrize(
     ("position", "chunk"), [(None, 5), (RESTARTED, 1)], ids=["column", "restarted"]
 )
-@each_pair
+@each_near_pair
 def test_packed_equals_separate_in_decoding(
     backbone: Case, route: Case, position: Tensor | None, chunk: int
 ) -> None:

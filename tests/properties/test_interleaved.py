@@ -9,7 +9,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Interleaved, Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import T, exact, merged, run, small_decoder, tokens
-from tests.support.registry import Case, each_near_pair, each_pair, each_recurrent_pair
+from tests.support.registry import Case, each_near_pair, each_recurrent_pair
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def without_gradients():
         yield
 
 
-@each_pair
+@each_near_pair
 def test_as_many_subsets_as_positions_are_the_exact_recurrence(backbone: Case, route: Case) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     assert error(merged(run(Interleaved(T), decoder, frame)), exact(decoder, frame)) <= SAME

@@ -12,7 +12,7 @@ from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import T, documents, exact, run, small_decoder, tokens
-from tests.support.registry import Case, each_pair, each_recurrent_pair
+from tests.support.registry import Case, each_far_pair, each_near_pair, each_recurrent_pair
 
 MIXERS = {
     "full": Attention(heads=2, kv_heads=1),
@@ -27,12 +27,17 @@ def passes(decoder: Decoder, frame: Frame, count: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-@each_pair
+@each_near_pair
 def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, mixer: str) -> None:
     decoder = small_decoder(backbone(), route(), mixer=MIXERS[mixer])
     feedback = T - 1 + route().traits.offset if route().traits.recurrent else 0
     frame = Frame(tokens())
     assert error(passes(decoder, frame, feedback + 1)[-1], exact(decoder, frame)) <= SAME
+
+
+@each_far_pair
+def test_enough_passes_reach_the_exact_recurrence_everywhere(backbone: Case, route: Case) -> None:
+    test_enough_passes_reach_the_exact_recurrence(backbone, route, "full")
 
 
 @each_recurrent_pair

@@ -11,7 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import B, T, documents, exact, small_decoder, tokens
-from tests.support.registry import Case, each_near_pair, each_pair
+from tests.support.registry import Case, each_far_pair, each_near_pair
 
 GRADIENTS = {"in place": False, "values": True}
 
@@ -35,7 +35,7 @@ def decode(decoder: Decoder, frame: Frame, chunk: int, cache: Cache) -> tuple[Te
     [(1, "in place"), (3, "in place"), (T, "in place"), (3, "values")],
     ids=lambda given: str(given),
 )
-@each_pair
+@each_near_pair
 def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradients: str) -> None:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     with torch.set_grad_enabled(GRADIENTS[gradients]):
@@ -43,6 +43,11 @@ def test_chunks_equal_the_whole(backbone: Case, route: Case, chunk: int, gradien
         hidden, cache = decode(decoder, frame, chunk, decoder.cache(B, 2))
     assert cache.length == T
     assert error(hidden, exact(decoder, frame)) <= SAME
+
+
+@each_far_pair
+def test_chunks_equal_the_whole_everywhere(backbone: Case, route: Case) -> None:
+    test_chunks_equal_the_whole(backbone, route, 3, "in place")
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)

@@ -3,10 +3,10 @@
 A new part joins every battery by being exported, with each of its flags and literals changed once.
 `VARIANTS` says it otherwise for a part whose options are too many for that, or are numbers.
 
-Every backbone meets every route, both with their defaults, where the exact recurrence is concerned
-(`each_pair`). Elsewhere every backbone meets LRT, and every route the anchors (`each_near_pair`);
-variants meet the anchors only. Every schedule meets LRT and the route that it was made for, on the
-anchors. Batteries thus grow with the sum of the variants.
+Every backbone meets LRT, and every route the anchors (`each_near_pair`); where the exact recurrence
+is concerned the other pairs meet too (`each_far_pair`, `each_pair` is both). All that with their
+defaults: variants meet the anchors only. Every schedule meets LRT and the route that it was made
+for, on the anchors. Batteries thus grow with the sum of the variants.
 """
 
 from __future__ import annotations
@@ -171,9 +171,11 @@ PAIRS = [
     (b, r) for b in BACKBONES for r in ROUTES if near(b, r) or plain(b, r) and not r().traits.silent
 ]
 NEAR = [(b, r) for b, r in PAIRS if near(b, r)]
+FAR = [pair for pair in PAIRS if pair not in NEAR]
 TRIALS = [(b, r, s) for b, r in NEAR for s in SCHEDULES if tried(b, r, s)]
 
 each_pair = pytest.mark.parametrize(("backbone", "route"), PAIRS, ids=str)
+each_far_pair = pytest.mark.parametrize(("backbone", "route"), FAR, ids=str)
 each_near_pair = pytest.mark.parametrize(("backbone", "route"), NEAR, ids=str)
 each_recurrent_pair = pytest.mark.parametrize(
     ("backbone", "route"), [(b, r) for b, r in NEAR if r in RECURRENT], ids=str
