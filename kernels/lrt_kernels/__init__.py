@@ -1,19 +1,34 @@
 """The lab's hot operations, one module each, with a plain PyTorch reference."""
 
+from lrt_kernels.delta_rule import (
+    delta_rule,
+    delta_rule_chunkwise,
+    delta_rule_recurrent,
+    delta_rule_step,
+)
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
 from lrt_kernels.precision import no_autocast, wide
+from lrt_kernels.short_conv import l2_norm, short_conv
+from lrt_kernels.simplicial_attention import simplicial_attention
 from lrt_kernels.sinkhorn import sinkhorn
 from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 
 __all__ = [
+    "delta_rule",
+    "delta_rule_chunkwise",
+    "delta_rule_recurrent",
+    "delta_rule_step",
     "depth_mix",
     "depth_read",
     "depth_score",
     "gelu_mix",
     "head_queries",
+    "l2_norm",
     "no_autocast",
     "normed_scores",
+    "short_conv",
+    "simplicial_attention",
     "sinkhorn",
     "stream_read",
     "stream_score",
