@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import Any
 
 from lrt_lab import __version__
 from lrt_lab.errors import UserError
+from lrt_lab.wording import nearest, plain
 
 # Name -> (module:function, or a table of subcommands; one line of help).
 Entry = tuple[str | dict[str, str], str]
@@ -62,7 +63,7 @@ def dispatch(args: list[str]) -> int:
     name, rest = args[0], args[1:]
     if name not in COMMANDS:
         raise UserError(
-            f"unknown command {name!r}{hint(name, COMMANDS)}; known: {', '.join(COMMANDS)}"
+            f"unknown command {name!r}{nearest(name, COMMANDS)}; known: {', '.join(COMMANDS)}"
         )
     target, _ = COMMANDS[name]
     if isinstance(target, dict):
@@ -93,36 +94,43 @@ def parse_and_call(function: Callable[..., Any], name: str, args: list[str]) -> 
 
     about, _, _ = (function.__doc__ or "").partition("Args:")
     parser = jsonargparse.ArgumentParser(
-        prog=f"lrt-lab {name}", description=about.strip(), exit_on_error=False
+        prog=f"lrt-lab {name}",
+        description=about.strip(),
+        exit_on_error=False,
+        # Half an option is a misspelt one.
+        allow_abbrev=False,
     )
     parser.add_function_arguments(function, as_group=False, as_positional=True, fail_untyped=True)
-    args = [written for arg in args for written in respell(arg, function)]
+    args = [respell(arg, function) for arg in args]
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if args and not args[0].startswith("-") and first and first.default is not first.empty:
+        # What a command is about may stand alone, whether it must be given or not.
+        args[0] = f"--{first.name}={args[0]}"
     try:
         parsed = parser.parse_args(args)
     except jsonargparse.ArgumentError as error:
-        known = [f"--{action.dest}" for action in parser._actions if action.option_strings]
         text = " ".join(str(error).split())
-        wrong = next((word for word in text.split() if word.startswith("--")), "")
-        raise UserError(f"{name}: {text}{hint(wrong, known)}") from None
+        if wrong := re.search(r"[Uu]nrecognized arguments?: (-*[\w-]+)", text):
+            known = [f"--{action.dest}" for action in parser._actions if action.option_strings]
+            raise UserError(
+                f"{name}: unknown option {wrong[1]}{nearest(wrong[1], known)}"
+            ) from None
+        if wrong := re.search(r'Parser key "(\w+)": (.*)', text):
+            raise UserError(f"{name}: option {wrong[1]}: {plain(wrong[2])}") from None
+        raise UserError(f"{name}: {text}") from None
     return function(**parsed.as_dict())
 
 
-def respell(arg: str, function: Callable[..., Any]) -> list[str]:
+def respell(arg: str, function: Callable[..., Any]) -> str:
     """An option with dashes between its words, or a bare switch, as the parser reads it."""
     name, equals, value = arg.partition("=")
     if not name.startswith("--"):
-        return [arg]
+        return arg
     name = name[2:].replace("-", "_")
     parameter = inspect.signature(function).parameters.get(name)
     if parameter is not None and parameter.default is False and not equals:
-        return [f"--{name}=true"]
-    return [f"--{name}{equals}{value}"]
-
-
-def hint(name: str, known: Sequence[str] | dict[str, Any]) -> str:
-    """The nearest known name in brackets, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f" (nearest: {close[0]})" if close and close[0] != name else ""
+        return f"--{name}=true"
+    return f"--{name}{equals}{value}"
 
 
 def usage() -> str:

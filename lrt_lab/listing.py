@@ -47,15 +47,11 @@ def list_parts() -> None:
 
     Backbones, routes, schedules, mixers, FFNs, optimizers.
     """
-    from rich.table import Table
-
     from lrt_lab.console import console
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("option", "class", "what it is"):
-        table.add_column(column)
+    out = console()
+    # One line each, never wrapped, so that the list can be searched.
     for option, base, where in FAMILIES:
         for name, line in parts(base, where).items():
-            table.add_row(f"model.{option}", name, line)
-    console().print(table)
-    console().print("Options of a part: lrt-lab fit --model.route.help LRT", markup=False)
+            out.print(f"model.{option:11}{name:29}{line}", markup=False, soft_wrap=True)
+    out.print("Options of a part: lrt-lab fit --model.route.help LRT", markup=False)

@@ -71,6 +71,12 @@ WRONG = {
         "no option 'gama' (nearest: gamma); it takes: source, projections, gamma",
     ),
     "misspelt-option": (["fit", "--model.widht", "3"], "--model.widht (nearest: model.width)"),
+    "half-an-option": (["fit", "--model.widt", "3"], "--model.widt (nearest: model.width)"),
+    "half-a-command-option": (
+        ["suite", "report", "experiments/h1.yaml", "--repor", "x"],
+        "--repor (nearest: --reports)",
+    ),
+    "wrong-command-type": (["power", "--sd", "abc"], "option sd: expected float or null, got abc"),
     "wrong-type": (["fit", "--model.width", "x"], "option model.width: expected int, got x"),
     "wrong-choice": (
         ["fit", "--model.route", "LRT", "--model.route.projections", "none"],
@@ -128,10 +134,10 @@ def test_a_folder_that_belongs_to_another_config(
 
 
 def test_switches_and_dashes() -> None:
-    assert respell("--dry-run", run) == ["--dry_run=true"]
-    assert respell("--dry_run=false", run) == ["--dry_run=false"]
-    assert respell("--jobs=2", run) == ["--jobs=2"]
-    assert respell("experiments/h1.yaml", run) == ["experiments/h1.yaml"]
+    assert respell("--dry-run", run) == "--dry_run=true"
+    assert respell("--dry_run=false", run) == "--dry_run=false"
+    assert respell("--jobs=2", run) == "--jobs=2"
+    assert respell("experiments/h1.yaml", run) == "experiments/h1.yaml"
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from lrt_lab.schedules.base import Clock, Pass, Schedule
 
 
 class Jacobi(Schedule):
-    """All positions by all units, ``count`` times; in between, memory moves on by one position.
+    """All positions by all units, several times; in between, memory moves on by one position.
 
     Args:
         count: number of passes, the first (without memory) counted.

@@ -5,11 +5,11 @@ What was given, what is allowed, the nearest name.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
 from lrt_lab.parts import PARTS, options_of, parts_of
+from lrt_lab.wording import nearest, plain
 
 
 def explain(message: str, options: Sequence[str]) -> str:
@@ -50,21 +50,7 @@ def explain_part(name: str, problem: str, known: dict[str, type]) -> str:
         takes = f"; it takes: {', '.join(options)}" if options else "; it takes none"
         return f"{name} has no option {wrong.group(1)!r}{nearest(wrong.group(1), options)}{takes}"
     if wrong := re.search(
-        r'Parser key "(\w+)": (.*?)(?: - Expected a <class .NoneType.>.*)?$', problem
+        r'Parser key "(\w+)": (.*?)(?: - (?:Expected|Problem) .*| Given value .*)?$', problem
     ):
         return f"{name} option {wrong.group(1)}: {plain(wrong.group(2))}"
     return f"{name}: {plain(problem)}"
-
-
-def plain(text: str) -> str:
-    """Types in words."""
-    text = re.sub(r"Expected a typing\.Literal\[([^\]]*)\]", r"expected one of \1", text)
-    text = re.sub(r"<class '(\w+)'>", r"\1", text)
-    return re.sub(r"\. Got value: ", ", got ", text).replace("Expected a ", "expected ")
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """A hint at the closest known name, or nothing."""
-    by_lower = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, 1, 0.5)
-    return f" (nearest: {by_lower[close[0]]})" if close else ""

@@ -13,8 +13,9 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 
 from lrt_lab.console import console
+from lrt_lab.data.corpora import corpus
 from lrt_lab.store import FINAL, RunFolder
-from lrt_lab.training.run import Run, train
+from lrt_lab.training.run import Run, refuse_foreign, train
 
 
 class Lines:
@@ -45,11 +46,15 @@ def fit(args: list[str]) -> int:
     out = console()
     terminal = out.is_terminal
     bars: tuple[Callback, ...] = (RichProgressBar(),) if terminal else ()
+    # What can be refused at once is, before anything is built.
+    refuse_foreign(folder, run)
+    corpus(run.config["data"]["corpus"])
     cost = run.price()
     tokens = run.steps * run.tokens_per_step
+    passes = f"{cost.passes:g} pass" + ("" if cost.passes == 1 else "es")
     out.print(
         f"{folder}: {cost.total:,} parameters, {run.steps} steps of {run.tokens_per_step:,} "
-        f"tokens, {cost.passes:g} passes, {tokens * cost.train_flops_per_token:.3g} FLOPs"
+        f"tokens, {passes}, {tokens * cost.train_flops_per_token:.3g} FLOPs"
     )
     about = {"suite": None, "scale": None, "cell": None, "seed": run.config["seed"], "axes": {}}
     try:

@@ -75,7 +75,13 @@ class LabCLI(LightningCLI):
                 run=False,
                 auto_configure_optimizers=False,
                 load_from_checkpoint_support=False,
-                parser_kwargs={"exit_on_error": False, "prog": "lrt-lab fit", "description": FIT},
+                parser_kwargs={
+                    "exit_on_error": False,
+                    # Half an option is a misspelt one.
+                    "allow_abbrev": False,
+                    "prog": "lrt-lab fit",
+                    "description": FIT,
+                },
             )
         except ArgumentError as error:
             raise UserError(explain(str(error), options(self.parser))) from None

@@ -255,15 +255,19 @@ def finish(
 
 
 def claim(folder: Path, run: Run) -> None:
-    """Make the folder this run's, or refuse it when another config's results are in it."""
+    """Make the folder this run's, or refuse it."""
+    refuse_foreign(folder, run)
+    write_text(folder / "config.yaml", yaml.safe_dump(run.config, sort_keys=False))
+
+
+def refuse_foreign(folder: Path, run: Run) -> None:
+    """Refuse a folder with another config's results in it."""
     known = read_json(folder / META)
     if known is not None and known["config_hash"] != run.hash:
         raise UserError(
             f"{folder} belongs to another config (its hash is {known['config_hash'][:10]}, "
-            f"this one's {run.hash[:10]}): "
-            "choose another folder, or move or delete this one"
+            f"this one's {run.hash[:10]}): choose another folder, or move or delete this one"
         )
-    write_text(folder / "config.yaml", yaml.safe_dump(run.config, sort_keys=False))
 
 
 def meta(run: Run, cost: Cost, data: Mapping[str, str], about: Mapping[str, Any]) -> dict[str, Any]:
