@@ -113,7 +113,8 @@ class Decoder(nn.Module):
         vocab: number of token ids.
         backbone: how state travels through depth.
         route: what travels from one position to the next.
-        mixer: the token mixer; every block gets a copy of its own.
+        mixer: the token mixer, or a pattern of them that is repeated over the blocks; every block
+            gets a copy of its own.
         ffn: the feed-forward body, likewise.
         eps: inside the norms' root mean square.
         seed: initial values are keyed on it and on each parameter's name.
@@ -126,7 +127,7 @@ class Decoder(nn.Module):
         vocab: int = 257,
         backbone: Backbone | None = None,
         route: Route | None = None,
-        mixer: Mixer | None = None,
+        mixer: Mixer | Sequence[Mixer] | None = None,
         ffn: FeedForward | None = None,
         eps: float = 1e-6,
         seed: int = 1,
@@ -139,7 +140,10 @@ class Decoder(nn.Module):
         # Parts are templates until setup: copying keeps one instance usable for several decoders.
         self.backbone = copy.deepcopy(backbone or PreNorm())
         self.route = copy.deepcopy(route or NoRoute())
-        mixers = [copy.deepcopy(mixer or Attention()) for _ in range(blocks)]
+        pattern = list(mixer) if isinstance(mixer, Sequence) else [mixer or Attention()]
+        if not pattern:
+            raise UserError("model.mixer=[]: a pattern names at least one mixer")
+        mixers = [copy.deepcopy(pattern[block % len(pattern)]) for block in range(blocks)]
         bare = Shape(width, blocks, vocab)
         self.shape = replace(bare, kv=tuple(mixer.kv(bare) for mixer in mixers))
         units: list[Unit] = []
