@@ -23,8 +23,9 @@ def set_aside(target: Path, suite_hash: str) -> Path | None:
     results = read_json(target / "results.json")
     if results is None:
         return None
-    other = results["registration"]["suite_hash"]
-    if other in (None, suite_hash) or results["missing"]:
+    found = results["registration"]
+    other = found["suite_hash"]
+    if other in (None, suite_hash) or found["missing"]:
         return None
     place = target.with_name(f"{target.name}-{other[:10]}")
     number = 1

@@ -15,6 +15,7 @@ from lrt_lab.suite import commands
 from lrt_lab.suite.commands import report, run, status
 from lrt_lab.suite.reports import set_aside
 from lrt_lab.suite.workers import default_jobs, visible_gpus
+from tests.report import synthetic
 
 from .conftest import Lab, replace_report
 
@@ -133,20 +134,34 @@ def test_nothing_was_run_yet(lab: Lab, command: Any) -> None:
         command(str(lab.suite), runs=str(lab.home / "runs"))
 
 
-def results(folder: Path, suite_hash: str, missing: list[Any]) -> None:
-    write_json(
-        folder / "results.json", {"registration": {"suite_hash": suite_hash}, "missing": missing}
-    )
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The `results.json` of a complete suite, as the report writes it."""
+    from lrt_lab.report import suite_report
+
+    folder = tmp_path_factory.mktemp("written")
+    plan = synthetic.plan(seeds=(1, 2), twins=False)
+    runs = synthetic.write_runs(plan, folder / "runs", points=2)
+    suite_report.write(plan, runs, folder / "report")
+    return read_json(folder / "report" / "results.json")
+
+
+def leave(written: dict[str, Any], folder: Path, suite_hash: str, whole: bool = True) -> None:
+    """That report in a folder, of another suite file; or of one with a run missing."""
+    missing = [] if whole else [{"cell": "PreNorm+none", "seed": 1, "status": "missing"}]
+    assert written["registration"].keys() >= {"suite_hash", "missing"}
+    found = {**written["registration"], "suite_hash": suite_hash, "missing": missing}
+    write_json(folder / "results.json", {**written, "registration": found})
 
 
 def test_a_complete_report_of_another_suite_file_moves_aside(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any]
 ) -> None:
     target = lab.home / "reports" / "toy" / "quick"
-    results(target, "a" * 64, [])
+    leave(written, target, "a" * 64)
 
     def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
-        results(out_dir, plan["suite_hash"], [])
+        leave(written, out_dir, plan["suite_hash"])
         return out_dir / "report.md"
 
     replace_report(monkeypatch, write)
@@ -161,15 +176,15 @@ def test_a_complete_report_of_another_suite_file_moves_aside(
     assert sorted(path.name for path in target.parent.iterdir()) == names
 
 
-def test_set_aside_keeps_what_it_must(tmp_path: Path) -> None:
+def test_set_aside_keeps_what_it_must(tmp_path: Path, written: dict[str, Any]) -> None:
     target = tmp_path / "quick"
     assert set_aside(target, "b" * 64) is None
-    results(target, "a" * 64, [{"cell": "x", "seed": 1}])
+    leave(written, target, "a" * 64, whole=False)
     assert set_aside(target, "b" * 64) is None
-    results(target, "a" * 64, [])
+    leave(written, target, "a" * 64)
     assert set_aside(target, "a" * 64) is None
     assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa"
-    results(target, "a" * 64, [])
+    leave(written, target, "a" * 64)
     assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa-2"
 
 
