@@ -5,12 +5,17 @@ the two. Then the interaction I on ln loss decides. Improvements *multiply* when
 than multiply* when I > 0. In order:
 
 1. qualitative    I > 0 without both gains
-2. substitution   one improvement alone reaches what both together reach, within the margin
+2. substitution   one improvement alone reaches what both together reach, and neither alone is
+                  better than both together by more than the margin
 3. negligible     I > 0, but its 90% interval lies inside the margin
 4. supported      I > 0
 5. reversed       I < 0
 6. equivalent     the 90% interval lies inside the margin (two one-sided tests)
 7. inconclusive   everything else
+
+An improvement that alone is better than both together, by an amount whose interval lies beyond the
+margin, is no substitute: the other one then harms it, which neither substitution nor a ceiling
+does.
 
 Fewer than five seeds make a pilot: the reading is printed, a verdict is not given.
 """
@@ -48,6 +53,8 @@ class Verdict:
     holm_improved: np.ndarray
     backbone_alone: np.ndarray
     route_alone: np.ndarray
+    backbone_better: np.ndarray
+    route_better: np.ndarray
     pilot: bool
 
     @property
@@ -80,10 +87,11 @@ def decide(
     inside = (inner_low > -margin) & (inner_high < margin)
     positive = low > 0
     backbone_alone, route_alone = alone(effects, margin, alpha)
+    backbone_better, route_better = better_alone(effects, margin, alpha)
     reading = np.select(
         [
             positive & ~(shown[0] & shown[1]),
-            backbone_alone | route_alone,
+            (backbone_alone | route_alone) & ~(backbone_better | route_better),
             positive & inside,
             positive,
             high < 0,
@@ -100,6 +108,8 @@ def decide(
         holm_improved=adjusted[..., 1],
         backbone_alone=backbone_alone,
         route_alone=route_alone,
+        backbone_better=backbone_better,
+        route_better=route_better,
         pilot=interaction.n < fewest,
     )
 
@@ -123,3 +133,20 @@ def alone(
 
     improvements = shown("improvement") & shown("gain_base") & ~adds_less("together")
     return improvements & adds_less("gain_improved"), improvements & adds_less("improvement_routed")
+
+
+def better_alone(
+    effects: Mapping[str, Estimate], margin: float, alpha: float = 0.05
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether the residual improvement, and whether the route, alone is better than both together
+    by more than the margin.
+
+    It must be shown over the baseline by itself, and the whole two-sided interval of what the other
+    one takes away must lie beyond the margin.
+    """
+
+    def better(single: str, added: str) -> np.ndarray:
+        shown = effects[single].interval(1 - alpha)[0] > 0
+        return shown & (effects[added].interval(1 - alpha)[1] < -margin)
+
+    return better("improvement", "gain_improved"), better("gain_base", "improvement_routed")

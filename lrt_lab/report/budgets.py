@@ -175,6 +175,10 @@ def _summary(
             "improvement": bool(study.verdict.backbone_alone),
             "route": bool(study.verdict.route_alone),
         },
+        "better_alone": {
+            "improvement": bool(study.verdict.backbone_better),
+            "route": bool(study.verdict.route_better),
+        },
         "pilot": bool(study.verdict.pilot),
         "detectable": detectable(float(spread[0]), main.n, alpha=design.alpha),
         "further_seeds": _further(spread[0], main.n, design),

@@ -113,7 +113,7 @@ def _reading(results: Results, budget: Budget) -> str:
                 f"inconclusive: the runs neither show an interaction nor exclude one of the "
                 f"margin's size, {margin} ({number}{scale}).{_more(budget)}"
             )
-    return text
+    return " ".join([text, *_costs(results, budget)])
 
 
 def _withheld(results: Results, budget: Budget) -> str:
@@ -170,7 +170,31 @@ def _alone(results: Results, budget: Budget) -> str:
     names = [name for name, alone in named.items() if alone]
     verb = "alone reaches" if len(names) == 1 else "each alone reach"
     margin = results["suite"]["margin"]
-    return f"{listing(names)} {verb} what both together reach, within the margin of {margin:g}"
+    added = {
+        square["improved"]: budget["gains"][square["improved"]]["log"],
+        square["route"]: budget["improvement"]["with"],
+    }
+    reach = f"{listing(names)} {verb} what both together reach"
+    if all(added[name]["low"] > -margin for name in names):
+        return f"{reach}, within the margin of {margin:g}"
+    return f"{reach}; whether more, by above the margin of {margin:g}, cannot be told"
+
+
+def _costs(results: Results, budget: Budget) -> list[str]:
+    """A sentence for each improvement that does better alone."""
+    square, better = results["square"], budget["better_alone"]
+    said = []
+    for key, one, other, added in (
+        ("improvement", "improved", "route", budget["gains"][square["improved"]]["log"]),
+        ("route", "route", "improved", budget["improvement"]["with"]),
+    ):
+        if better[key]:
+            lost = {"point": -added["point"], "low": -added["high"], "high": -added["low"]}
+            said.append(
+                f"{square[one]} alone does better than both together by "
+                f"{interval(lost).replace('+', '')} in ln loss: adding {square[other]} to it costs."
+            )
+    return said
 
 
 def _scales(effect: Mapping[str, Any]) -> str:

@@ -39,7 +39,11 @@ READS = {
     "A0 = P1 = A1": ((0, -0.03, -0.03, -0.03), "substitution"),
     "A0 = A1, P1 between": ((0, -0.015, -0.03, -0.03), "substitution"),
     "P1 = A1, A0 between": ((0, -0.03, -0.015, -0.03), "substitution"),
-    "A0 beats both together": ((0, -0.01, -0.03, -0.02), "substitution"),
+    "A0 beats both together by half the margin": ((0, -0.01, -0.03, -0.029), "substitution"),
+    "A0 beats both together by five margins": ((0, -0.01, -0.03, -0.02), "reversed"),
+    "P1 beats both together by five margins": ((0, -0.03, -0.01, -0.02), "reversed"),
+    "P1 beats both by five margins, A0 = A1": ((0, -0.03, -0.02, -0.02), "reversed"),
+    "A0 beats both, the route alone does nothing": ((0, 0.0, -0.03, -0.02), "reversed"),
     "A alone helps, the route does nothing": ((0, 0.0, -0.03, -0.03), "equivalent"),
     "nothing does anything": ((0, 0.0, 0.0, 0.0), "equivalent"),
 }
@@ -48,6 +52,27 @@ READS = {
 @pytest.mark.parametrize(("means", "expected"), READS.values(), ids=READS.keys())
 def test_each_truth_has_its_reading(means: tuple[float, ...], expected: str) -> None:
     assert verdict(means).reading == expected
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ((0, -0.01, -0.03, -0.029), (False, False)),
+        ((0, -0.01, -0.03, -0.02), (True, False)),
+        ((0, -0.03, -0.01, -0.02), (False, True)),
+        ((0, -0.03, -0.03, -0.02), (True, True)),
+        ((0, 0.03, 0.01, 0.05), (False, False)),
+    ],
+    ids=["within", "backbone", "route", "each", "neither-improves"],
+)
+def test_better_alone_than_together(means: tuple[float, ...], expected: tuple[bool, bool]) -> None:
+    found = verdict(means)
+    assert (found.backbone_better, found.route_better) == expected
+
+
+def test_an_excess_that_straddles_the_margin_is_not_told_from_one_within_it() -> None:
+    found = verdict((0, -0.03, -0.03, -0.0275), sd=5e-4)
+    assert found.reading == "substitution"
 
 
 def test_noise_makes_it_inconclusive() -> None:

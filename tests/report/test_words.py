@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,39 @@ TRUTHS = {
         "PreNorm, but by less",
     ),
 }
+
+
+class TestBetterAloneThanTogether:
+    def test_beyond_the_margin_it_is_reversed_and_says_what_the_other_costs(self) -> None:
+        text, results = opening((0, -0.0685, -0.024, -0.034))
+        assert results["budgets"]["tokens"]["reading"] == "reversed"
+        assert "ubstitution" not in text
+        said = r"LRT alone does better than both together by 0\.03\d+ \[0\.03\d+, 0\.03\d+\] in ln "
+        assert re.search(said + "loss: adding AttentionResiduals to it costs\\.", text)
+
+    def test_within_the_margin_it_is_substitution(self) -> None:
+        text, _ = opening((0, -0.03, -0.02, -0.029))
+        assert (
+            "cannot tell at this scale. LRT alone reaches what both together reach, within" in text
+        )
+        assert "costs" not in text
+
+    def test_where_the_interval_straddles_the_margin_both_are_left_open(self) -> None:
+        text, results = opening((0, -0.03, -0.02, -0.028))
+        assert results["budgets"]["tokens"]["reading"] == "substitution"
+        assert (
+            "LRT alone reaches what both together reach; whether more, by above the margin of "
+            "0.002, cannot be told" in text
+        )
+
+    def test_at_matched_flops_too(self) -> None:
+        text, results = opening((0, -0.05, -0.03, -0.08), flops=(0.005, 0.06))
+        flops = results["budgets"]["train_flops"]
+        assert (flops["reading"], flops["better_alone"]["improvement"]) == ("reversed", True)
+        last = text.splitlines()[-1]
+        assert last.startswith("At matched training FLOPs: H1 refuted (reversed)")
+        assert "AttentionResiduals alone does better than both together by 0.01" in last
+        assert "adding LRT to it costs." in last
 
 
 @pytest.mark.parametrize(("means", "words"), TRUTHS.values(), ids=TRUTHS.keys())
