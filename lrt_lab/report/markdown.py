@@ -89,13 +89,23 @@ def _seeds(results: Results) -> str:
 
 
 def _changed(found: Mapping[str, Any]) -> str:
+    now = found.get("suite_hash_now")
+    if now:
+        return (
+            f"**The suite file changed after these runs were planned**: its sha256 is now `{now}`; "
+            "this report is of the plan that they were started from." + _carried(found)
+        )
     if not found["changed_after_runs"]:
         return (
             "The suite file did not change after runs existed: every finished run carries "
             "this hash."
         )
+    return f"**The suite file changed after runs existed**:{_carried(found)}"
+
+
+def _carried(found: Mapping[str, Any]) -> str:
     others = listing([f"`{digest}`" for digest in found["other_suite_hashes"]])
-    return f"**The suite file changed after runs existed**: runs also carry {others}."
+    return f" runs also carry {others}." if others else ""
 
 
 def _frozen(frozen: Mapping[str, Any] | None) -> str:

@@ -28,11 +28,14 @@ def registration(design: Design, records: Sequence[Record], losses: Table) -> di
         wanted = design.square.cells if design.square else losses.cells
         complete = losses.select(wanted).blocks().seeds
     current = plan.get("suite_hash")
+    now = plan.get("suite_hash_now")
     return {
         "suite_file": plan.get("suite_file"),
         "suite_hash": current,
         "frozen": plan.get("frozen"),
         "other_suite_hashes": sorted(h for h in hashes if h != current),
+        # the hash of the suite file on disk if it is no longer the plan's
+        "suite_hash_now": None if now == current else now,
         "changed_after_runs": any(h != current for h in hashes),
         "planned_seeds": design.planned_seeds,
         "seeds": list(design.seeds) if design.seeded else [],
