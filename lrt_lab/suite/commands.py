@@ -75,7 +75,8 @@ def report(suite: str, scale: str = "quick", runs: str = "runs", reports: str = 
     plan = plans.written(declared, chosen, folder)
     _warn_if_changed(declared, plan)
     plans.refreeze(plan, declared, folder)
-    console().print(f"report: {write_report(plan, folder, Path(reports))}", markup=False)
+    path = write_report(plan, folder, Path(reports), declared.path)
+    console().print(f"report: {path}", markup=False)
     return 0
 
 

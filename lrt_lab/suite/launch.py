@@ -78,7 +78,8 @@ class Launch:
                 markup=False,
             )
         else:
-            out.print(f"report: {write_report(plan, self.folder, reports)}", markup=False)
+            path = write_report(plan, self.folder, reports, self.suite.path)
+            out.print(f"report: {path}", markup=False)
         if self._session is not None:
             self._session.end()
         return 1 if outcome.failed else 0

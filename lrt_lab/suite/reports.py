@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,18 @@ from typing import Any
 from lrt_lab.store import read_json
 
 
-def write_report(plan: dict[str, Any], folder: Path, reports: Path) -> Path:
-    """Write the report of the runs in `folder`; returns the Markdown file."""
+def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: Path) -> Path:
+    """Write the report of the runs in `folder`; returns the Markdown file.
+
+    The report also says whether the suite file has changed since the plan was made, so it is given
+    the file's hash as it is now; the plan on disk keeps the one that it was made from.
+    """
     from lrt_lab.report import suite_report
 
     target = reports / plan["suite"] / plan["scale"]
     set_aside(target, plan["suite_hash"])
-    return suite_report.write(plan, folder, target)
+    now = hashlib.sha256(suite_file.read_bytes()).hexdigest() if suite_file.is_file() else None
+    return suite_report.write({**plan, "suite_hash_now": now}, folder, target)
 
 
 def set_aside(target: Path, suite_hash: str) -> Path | None:

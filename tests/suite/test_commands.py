@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, read_json, write_json
 from lrt_lab.suite import commands
 from lrt_lab.suite.commands import report, run, status
-from lrt_lab.suite.reports import set_aside
+from lrt_lab.suite.reports import set_aside, write_report
 from lrt_lab.suite.workers import default_jobs, visible_gpus
 from tests.report import synthetic
 
@@ -126,6 +127,33 @@ def test_a_report_of_a_changed_suite_says_so(
     lab.save(title="Another")
     assert report(str(lab.suite), runs=str(lab.home / "runs")) == 0
     assert "has changed since these runs were planned" in capsys.readouterr().out
+
+
+def test_the_report_file_of_a_changed_suite_says_so(tmp_path: Path) -> None:
+    suite_file = tmp_path / "h1.yaml"
+    suite_file.write_text("suite: h1\n")
+    digest = hashlib.sha256(suite_file.read_bytes()).hexdigest()
+    plan = synthetic.plan(seeds=(1, 2), twins=False) | {"suite_hash": digest}
+    runs = synthetic.write_runs(plan, tmp_path / "runs", points=2)
+
+    def built() -> tuple[str, str, dict[str, Any]]:
+        path = write_report(plan, runs, tmp_path / "reports", suite_file)
+        results = path.with_name("results.json")
+        return path.read_text(), results.read_text(), read_json(results)["registration"]
+
+    before = built()
+    assert "did not change after runs existed" in before[0]
+    assert before[2]["suite_hash_now"] is None
+    suite_file.write_text("suite: h1\ntitle: another\n")
+    now = hashlib.sha256(suite_file.read_bytes()).hexdigest()
+    text, raw, registration = built()
+    assert "**The suite file changed after these runs were planned**" in text
+    assert now in text
+    assert "did not change" not in text
+    assert (registration["suite_hash"], registration["suite_hash_now"]) == (digest, now)
+    assert built()[:2] == (text, raw)
+    suite_file.write_text("suite: h1\n")
+    assert built() == before
 
 
 @pytest.mark.parametrize("command", [status, report])
