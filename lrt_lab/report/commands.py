@@ -66,8 +66,11 @@ def report(
         vocabulary: Size of the vocabulary; scores diverged runs at ln V in the sensitivity line.
         title: Title of the report.
     """
+    asked = {name: value for name, value in locals().items() if value is not None}
+    if not unpaired:
+        del asked["unpaired"]
     from lrt_lab.report import suite_report, table_report
-    from lrt_lab.report.csv_rows import Columns
+    from lrt_lab.report.csv_rows import COST_OPTIONS, Columns
     from lrt_lab.report.suite_runs import read_plan
 
     given: dict[str, Any] = {
@@ -88,20 +91,15 @@ def report(
         "vocabulary": vocabulary,
         "title": title,
     }
-    costs = {
-        "tokens": tokens,
-        "train_flops": flops,
-        "train_seconds": seconds,
-        "parameters": parameters,
-    }
     chosen = {name: value for name, value in given.items() if value is not None}
-    named = {name: column for name, column in costs.items() if column is not None}
+    named = {cost: asked[option] for cost, option in COST_OPTIONS.items() if option in asked}
     path = Path(source)
     if path.is_dir():
-        if chosen or named or unpaired:
+        refused = [f"--{name}" for name in asked if name not in ("source", "out")]
+        if refused:
             raise UserError(
                 f"{source} is a run folder: its suite file declares everything, so "
-                f"{', '.join([*chosen, *named] or ['unpaired'])} cannot be given here"
+                f"{', '.join(refused)} cannot be given here"
             )
         plan = read_plan(path)
         folder = Path(out) if out else Path("reports") / plan["suite"] / plan["scale"]

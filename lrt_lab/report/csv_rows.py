@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +15,14 @@ from lrt_lab.errors import UserError
 from lrt_lab.report.records import Record
 
 UNITS = {"nats": 1.0, "bits": math.log(2)}
+# cost of a record -> option of `lrt-lab report` that names its column
+COST_OPTIONS = {
+    "tokens": "tokens",
+    "train_flops": "flops",
+    "train_seconds": "seconds",
+    "parameters": "parameters",
+}
+WHOLE = re.compile(r"([+-]?\d+)(?:\.0*)?")
 DIVERGED = ("diverged", "nan", "inf", "failed")
 
 
@@ -47,10 +57,20 @@ def read_rows(path: Path) -> list[dict[str, str]]:
             f"{path} is not there; give a .csv file or the run folder of one scale, such as "
             "runs/h1/quick"
         )
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    # UTF-16 without its mark decodes as UTF-8, with a zero byte beside every letter
+    if "\0" in text:
+        raise UserError(f"{path} is not UTF-8 text; save it as CSV in UTF-8 and try again")
+    try:
         rows = [
-            {k: v or "" for k, v in row.items() if k is not None} for row in csv.DictReader(file)
+            {k: v or "" for k, v in row.items() if k is not None}
+            for row in csv.DictReader(io.StringIO(text, newline=""))
         ]
+    except csv.Error as error:
+        raise UserError(f"{path} cannot be read as CSV: {error}") from None
     if not rows:
         raise UserError(f"{path} has no rows; it needs a header line and one line a run")
     return rows
@@ -72,7 +92,7 @@ def find_axes(path: Path, row: Mapping[str, str], columns: Columns) -> tuple[str
 
 def named(columns: Columns) -> dict[str, str]:
     """Every column that an option names, by that option."""
-    named = {f"--{option}": column for option, column in columns.costs.items()}
+    named = {f"--{COST_OPTIONS[cost]}": column for cost, column in columns.costs.items()}
     named |= {"--loss": columns.loss, **{f"--axes ({axis})": axis for axis in columns.axes}}
     for option in ("seed", "budget", "status"):
         if getattr(columns, option) is not None:
@@ -142,9 +162,15 @@ def record_of_row(
         for name, column in columns.costs.items()
     }
     seed = row[columns.seed].strip() if columns.seed is not None else "-"
+    if not seed:
+        raise UserError(
+            f"{path}, line {line} ({cell}): the seed is empty (column {columns.seed!r})"
+        )
+    whole = WHOLE.fullmatch(seed)
     record = Record(
         cell=cell,
-        seed=int(seed) if seed.lstrip("-").isdigit() else seed,
+        # a table that went through floats says 1.0 where another says 1
+        seed=int(whole[1]) if whole else seed,
         status="diverged" if diverged else "finished",
         loss=loss,
     )

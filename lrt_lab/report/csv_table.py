@@ -51,7 +51,7 @@ def _design(
     }
     square, baseline = None, None
     if len(columns.axes) >= 2:
-        square = square_of(_ends(path, columns, axes), main)
+        square = square_of(_ends(path, columns, axes), main, str(path))
     else:
         baseline = _baseline(path, columns, axes[columns.axes[0]])
         baseline = next(name for name, cell in main.items() if cell[columns.axes[0]] == baseline)

@@ -13,6 +13,7 @@ import numpy as np
 
 from lrt_lab.analysis.square import Square
 from lrt_lab.errors import UserError
+from lrt_lab.report.numbers import listing
 from lrt_lab.report.records import Design, Record, Twin
 
 NAN = float("nan")
@@ -66,7 +67,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         name=plan["suite"],
         axes=ordered,
         cells=cells,
-        square=square_of(ends, own),
+        square=square_of(ends, own, str(plan.get("suite_file") or f"suite {plan['suite']}")),
         baseline=baseline_of(ends, own, sweep),
         sweep=sweep,
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
@@ -119,10 +120,10 @@ def _in_order(
 
 
 def square_of(
-    ends: Mapping[str, Mapping[str, str]], cells: Mapping[str, Mapping[str, str]]
+    ends: Mapping[str, Mapping[str, str]], cells: Mapping[str, Mapping[str, str]], source: str
 ) -> Square | None:
     """The 2x2 between the baseline and improved values of two axes; other axes at their first
-    value. None with fewer axes.
+    value. None with fewer axes. `source` is the file that an error names.
     """
     if len(ends) < 2:
         return None
@@ -135,8 +136,9 @@ def square_of(
         for name, axes in cells.items():
             if dict(axes) == wanted:
                 return name
+        values = listing([f"{axis} {value}" for axis, value in wanted.items()])
         raise UserError(
-            f"missing cell: the design needs one with {wanted}; it has: {', '.join(cells)}"
+            f"{source}: missing cell: the 2x2 needs one with {values}; it has: {', '.join(cells)}"
         )
 
     p, a, none, route = first["baseline"], first["improved"], second["baseline"], second["improved"]

@@ -53,8 +53,10 @@ def test_report_of_a_table(tmp_path: Path, monkeypatch, said) -> None:
 
 def test_options_of_a_table_are_refused_for_a_suite(tmp_path: Path) -> None:
     folder = synthetic.write_runs(synthetic.plan(), tmp_path / "runs")
-    with pytest.raises(UserError, match="its suite file declares everything, so margin cannot"):
-        commands.report(str(folder), margin=0.5)
+    with pytest.raises(
+        UserError, match="its suite file declares everything, so --flops, --margin cannot"
+    ):
+        commands.report(str(folder), margin=0.5, flops="cost")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from lrt_lab.errors import UserError
+from lrt_lab.report import commands
 from lrt_lab.report.csv_rows import Columns
 from lrt_lab.report.csv_table import read_csv
 from lrt_lab.report.markdown import render
@@ -234,7 +236,11 @@ def units(table: Rows) -> Rows:
 
 
 BAD: dict[str, tuple[Callable[[Rows], Rows], Columns, str]] = {
-    "missing-cell": (without(("A", "R")), Columns(), "missing cell: the design needs one with"),
+    "missing-cell": (
+        without(("A", "R")),
+        Columns(),
+        r"runs.csv: missing cell: the 2x2 needs one with backbone A and route R; it has: P\+none, ",
+    ),
     "unequal-seeds": (
         lambda table: table[:-1],
         Columns(),
@@ -280,6 +286,8 @@ BAD: dict[str, tuple[Callable[[Rows], Rows], Columns, str]] = {
         Columns(costs={"tokens": "toks"}),
         r"has no column 'toks' \(--tokens\)",
     ),
+    "empty-seed": (changed(3, seed=""), Columns(), r"line 5 \(P\+none\): the seed is empty"),
+    "odd-seed": (changed(3, seed="4.5"), Columns(), r"P\+none lacks seed 4; give every cell"),
     "no-axes": (
         lambda table: [{k: v for k, v in row.items() if k != "route"} for row in table],
         Columns(),
@@ -333,6 +341,50 @@ def test_no_table_is_one_clear_line(tmp_path: Path, text: str | None, says: str)
         path.write_text(text)
     with pytest.raises(UserError, match=says):
         results(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
+def test_a_table_in_another_encoding_is_one_clear_line(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes("backbone,route,seed,loss\nPré,none,1,3.0\n".encode(encoding))
+    with pytest.raises(UserError, match=r"runs.csv is not UTF-8 text; save it as CSV in UTF-8"):
+        results(path)
+
+
+def test_a_table_that_is_not_csv_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("a,b\n" + "x" * 200_000 + ",1\n")
+    with pytest.raises(UserError, match="runs.csv cannot be read as CSV: field larger"):
+        results(path)
+
+
+def test_a_seed_written_as_a_float_is_the_same_seed(tmp_path: Path) -> None:
+    table = [{**r, "seed": f"{r['seed']}.0" if r["backbone"] == "A" else r["seed"]} for r in rows()]
+    found = results(save(tmp_path / "floats.csv", table))
+    assert found["budgets"]["tokens"]["seeds"] == [1, 2, 3, 4, 5]
+    assert found["budgets"] == results(save(tmp_path / "whole.csv", rows()))["budgets"]
+
+
+COLUMN_OPTIONS = (
+    "loss",
+    "seed",
+    "axes",
+    "tokens",
+    "flops",
+    "seconds",
+    "parameters",
+    "budget",
+    "status",
+)
+
+
+@pytest.mark.parametrize("option", COLUMN_OPTIONS)
+def test_an_absent_column_names_the_commands_own_option(tmp_path: Path, option: str) -> None:
+    path = save(tmp_path / "runs.csv", rows())
+    assert option in inspect.signature(commands.report).parameters
+    with pytest.raises(UserError) as error:
+        commands.report(str(path), str(tmp_path / "out"), **{option: "absent"})
+    assert f"has no column 'absent' (--{option}); its columns are: " in str(error.value)
 
 
 def test_published_arms_through_the_whole_report(real_results: Path, tmp_path: Path) -> None:
