@@ -45,7 +45,7 @@ def delta_rule(
     state: Tensor | None = None,
     start: Tensor | None = None,
     scale: float = 1.0,
-    chunk: int = 64,
+    chunk: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """Outputs ``(B, T, H, V)`` and the state after them, in the form that is fastest here.
 
@@ -118,7 +118,7 @@ def delta_rule_chunkwise(
     state: Tensor | None = None,
     start: Tensor | None = None,
     scale: float = 1.0,
-    chunk: int = 64,
+    chunk: int = 32,
 ) -> tuple[Tensor, Tensor]:
     """The chunkwise WY form; any T, any chunk."""
     narrow, dtype, length = v.dtype, wide(v.dtype), q.shape[1]

@@ -54,7 +54,7 @@ class DeltaNet(Routing, Mixer):
         negative: bool = False,
         output_norm: bool = True,
         output_gate: bool = False,
-        chunk: int = 64,
+        chunk: int = 32,
     ) -> None:
         super().__init__()
         counts = {"heads": heads, "expand_v": expand_v, "conv": conv}

@@ -51,7 +51,7 @@ class GatedDeltaNet(DeltaNet):
         negative: bool = False,
         output_norm: bool = True,
         output_gate: bool = True,
-        chunk: int = 64,
+        chunk: int = 32,
     ) -> None:
         super().__init__(heads, head_dim, expand_v, conv, negative, output_norm, output_gate, chunk)
 
