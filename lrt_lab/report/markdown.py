@@ -222,6 +222,19 @@ def _provenance(results: Results) -> list[str]:
         lines.append(f"- machine: {', '.join(f'{key} {value}' for key, value in machine.items())}")
     for data in found["data"]:
         lines.append(f"- data: {', '.join(f'{key} `{value}`' for key, value in data.items())}")
+    lines += _overhead(results["wall_clock"].get("overhead"))
     if lines:
         parts.append("\n".join(lines))
     return [*parts, "Every number of this report is in `results.json` beside it."]
+
+
+def _overhead(cost: Mapping[str, Any] | None) -> list[str]:
+    if cost is None:
+        return []
+    return [
+        f"- suite overhead: {cost['ratio']:.1%} of training = "
+        f"({plain(cost['slot_seconds'], 0)} s of jobs x wall - "
+        f"{plain(cost['training_seconds'], 0)} s training - "
+        f"{plain(cost['evaluation_seconds'], 0)} s evaluation) / training; planning counts, "
+        f"writing this report does not; sessions: {cost['sessions']}"
+    ]

@@ -20,6 +20,7 @@ from lrt_lab.report.suite_runs import (
     strays,
 )
 from lrt_lab.store import write_text
+from lrt_lab.suite.sessions import overhead
 
 
 def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
@@ -54,7 +55,10 @@ def gather(plan: dict[str, Any], runs_dir: Path) -> tuple[dict[str, Any], list[C
     records = read_runs(plan, folder)
     require_one_evaluation(records)
     lines = curves(records, folder, design.cells)
-    return summarise(design, records, lines), lines
+    results = summarise(design, records, lines)
+    cost = overhead(plan, folder)
+    results["wall_clock"]["overhead"] = cost.record() if cost else None
+    return results, lines
 
 
 def publish(results: Mapping[str, Any], out_dir: Path) -> Path:

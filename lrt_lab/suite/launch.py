@@ -31,7 +31,6 @@ class Launch:
         self._backend = backend
         self._pool: Pool | None = None
         self._plan: dict[str, Any] | None = None
-        self._session: Session | None = None
 
     def dry_run(self) -> None:
         """Price the first seed of every cell and show it."""
@@ -80,22 +79,18 @@ class Launch:
         else:
             path = write_report(plan, self.folder, reports, self.suite.path)
             out.print(f"report: {path}", markup=False)
-        if self._session is not None:
-            self._session.end()
         return 1 if outcome.failed else 0
 
     def interrupted(self, stop: Interrupted) -> int:
         """Say what is left and how to go on."""
-        out = console()
-        if self._session is not None:
-            self._session.end()
         left = "before its plan was made"
         if self._plan is not None:
             states = [RunFolder(self.folder / run["folder"]).state() for run in self._plan["cells"]]
             begun = states.count("resumable")
             left = f"with {count(len(states) - states.count('done'), 'run')} left"
             left += f", {begun} of them with a checkpoint" if begun else ""
-        out.print(f"stopped by {stop} {left}; the same command goes on from here", markup=False)
+        line = f"stopped by {stop} {left}; the same command goes on from here"
+        console().print(line, markup=False)
         return stop.exit_code
 
     def close(self) -> None:
@@ -160,13 +155,15 @@ class Launch:
                 "suite_hash": plan["suite_hash"],
             }
 
-        self._session = Session(self.folder, len(pool), began)
+        session = Session(self.folder, len(pool), began)
         board = Board(todo, done, len(pool))
         shown = view(board, console(), f"{plan['suite']} / {plan['scale']}")
         try:
-            outcome = Runner(pool, self.folder, shown, config, about, self._session.beat).run(todo)
+            outcome = Runner(pool, self.folder, shown, config, about, session.beat).run(todo)
         finally:
             shown.close()
+            # Before anything is told: what is said here and what `status` reads must be one.
+            session.end()
         cost = overhead(plan, self.folder)
         spent = f" in {duration(time.monotonic() - began)}"
         share = "" if cost is None else f"; suite overhead {cost.ratio:.1%} of training"

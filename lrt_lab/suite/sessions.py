@@ -1,7 +1,9 @@
 """How long the suite's processes were up, and what of that was not training: the suite's overhead.
 
-Every session (one `suite run`) appends to `sessions.jsonl` as it goes, so that a killed one leaves
-its time too: a line at the start, then the wall-clock so far every few seconds and at the end.
+A session is one `suite run` that had something to run, from its start to the end of its last run:
+planning counts, writing the report does not. It appends to `sessions.jsonl` as it goes, so that a
+killed one leaves its time too: a line at the start, then the wall-clock so far every few seconds
+and at the end.
 """
 
 from __future__ import annotations
@@ -56,11 +58,22 @@ class Overhead:
     slots: float
     training: float
     evaluation: float
+    sessions: int
 
     @property
     def ratio(self) -> float:
         """(jobs x wall - training - evaluation) / training."""
         return (self.slots - self.training - self.evaluation) / self.training
+
+    def record(self) -> dict[str, float]:
+        """As the report keeps it."""
+        return {
+            "ratio": self.ratio,
+            "slot_seconds": self.slots,
+            "training_seconds": self.training,
+            "evaluation_seconds": self.evaluation,
+            "sessions": self.sessions,
+        }
 
 
 def overhead(plan: dict[str, Any], folder: Path) -> Overhead | None:
@@ -79,6 +92,7 @@ def overhead(plan: dict[str, Any], folder: Path) -> Overhead | None:
         slots=sum(line["jobs"] * line["seconds"] for line in sessions.values()),
         training=training,
         evaluation=sum(record.get("eval_seconds") or 0.0 for record in records),
+        sessions=len(sessions),
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,43 @@ def test_status_tells_every_state(
     assert "failed: PreNorm+LRT seed 1: RuntimeError: the device fell over" in out
     assert "2 of 12 runs done" in out
     assert "overhead: " in out
+
+
+def test_run_and_status_tell_one_overhead(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
+        time.sleep(1.0)
+        return out_dir / "report.md"
+
+    replace_report(monkeypatch, write)
+    assert lab.run() == 0
+    (told,) = re.findall(r"suite overhead (\S+) of training", capsys.readouterr().out)
+    assert status(str(lab.suite), runs=str(lab.home / "runs")) == 0
+    (shown,) = re.findall(r"overhead: (\S+) of training", capsys.readouterr().out)
+    assert told == shown
+    # Nothing to run is no session.
+    assert lab.run() == 0
+    assert status(str(lab.suite), runs=str(lab.home / "runs")) == 0
+    assert f"overhead: {told} of training" in capsys.readouterr().out
+
+
+def test_the_report_keeps_the_overhead(tmp_path: Path) -> None:
+    plan = synthetic.plan(seeds=(1, 2), twins=False)
+    runs = synthetic.write_runs(plan, tmp_path / "runs", points=2)
+    # Training: four runs of 50 s and four of 25 s; evaluation: eight of 3 s.
+    (runs / "sessions.jsonl").write_text('{"session": "x", "jobs": 2, "seconds": 180.0}\n')
+    path = write_report(plan, runs, tmp_path / "reports", tmp_path / "h1.yaml")
+    cost = read_json(path.with_name("results.json"))["wall_clock"]["overhead"]
+    assert cost == {
+        "ratio": pytest.approx(36 / 300),
+        "slot_seconds": 360,
+        "training_seconds": 300,
+        "evaluation_seconds": 24,
+        "sessions": 1,
+    }
+    line = "suite overhead: 12.0% of training = (360 s of jobs x wall - 300 s training - 24 s eval"
+    assert line in path.read_text()
 
 
 def test_report_works_on_a_half_finished_suite(

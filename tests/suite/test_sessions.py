@@ -37,7 +37,7 @@ def test_overhead_is_what_the_formula_says(tmp_path: Path) -> None:
     )
     cost = overhead(plan, tmp_path)
     assert cost is not None
-    assert (cost.slots, cost.training, cost.evaluation) == (118, 100, 10)
+    assert (cost.slots, cost.training, cost.evaluation, cost.sessions) == (118, 100, 10, 2)
     assert cost.ratio == pytest.approx(0.08)
 
 
