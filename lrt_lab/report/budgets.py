@@ -37,6 +37,7 @@ def budgets(losses: Table, design: Design, records: Sequence[Record]) -> dict[st
         read_off = extended is not losses
         summary["interpolated"] = read_off
         summary["mismatch"] = None if read_off else _mismatch(square, records, match)
+        summary["mismatch_across"] = None if read_off else _across(square, records, match)
         summary["tolerance"] = TOLERANCE
         summary["label"] = _label(match, summary["mismatch"])
         summary["sensitivity"] = None if read_off else _sensitivity(records, design, square)
@@ -109,6 +110,12 @@ def _mismatch(square: Square, records: Sequence[Record], match: str) -> float | 
     if not np.isfinite(costs).all():
         return None
     return max(abs(costs[i + 1] / costs[i] - 1) for i in (0, 2))
+
+
+def _across(square: Square, records: Sequence[Record], match: str) -> float | None:
+    """The same between any two of the four cells, as the rows that compare backbones need it."""
+    costs = [multipliers.cost_of(records, cell, match) for cell in square.cells]
+    return max(costs) / min(costs) - 1 if np.isfinite(costs).all() else None
 
 
 def _summary(
@@ -228,7 +235,8 @@ def _tested(study: Study, name: str, level: float) -> dict[str, Any]:
 
 
 def _further(deviation: Any, n: int, design: Design) -> int | None:
-    if not np.isfinite(deviation) or deviation <= 0:
+    # two seeds give a deviation that may be 30 times too small
+    if n < 3 or not np.isfinite(deviation) or deviation <= 0:
         return None
     needed = seeds_needed(design.margin, float(deviation), alpha=design.alpha)
     return None if needed is None else max(0, needed - n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def report(
     from lrt_lab.report import suite_report, table_report
     from lrt_lab.report.csv_rows import COST_OPTIONS, Columns
     from lrt_lab.report.suite_runs import read_plan
+    from lrt_lab.report.words import opening
 
     given: dict[str, Any] = {
         "loss": loss,
@@ -112,7 +114,9 @@ def report(
         columns = Columns(**chosen, costs=named, paired=not unpaired)
         folder = Path(out) if out else Path("reports") / path.stem
         written = table_report.write(path, columns, folder)
-    console().print(f"report: {written}", markup=False)
+    results = json.loads(written.with_name("results.json").read_text(encoding="utf-8"))
+    for line in [*opening(results), f"report: {written}"]:
+        console().print(line, markup=False)
 
 
 def _words(value: list[str] | str | None) -> list[str] | None:

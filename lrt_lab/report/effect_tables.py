@@ -46,10 +46,15 @@ def _what_was_matched(budget: Budget) -> str:
         )
     if budget["mismatch"] is None:
         return f"Cells: {cells}."
-    said = f"the matched costs agree within {100 * budget['mismatch']:.2g}%"
-    return (
-        f"Cells: {cells}; {said if budget['mismatch'] <= budget['tolerance'] else f'**{said}**'}."
-    )
+    within, across = budget["mismatch"], budget["mismatch_across"]
+    said = f"on each backbone the matched costs agree within {100 * within:.2g}%"
+    text = f"Cells: {cells}; {said if within <= budget['tolerance'] else f'**{said}**'}."
+    if across > within:
+        text += (
+            f" Between backbones they differ by up to {100 * across:.2g}%: the rows that compare "
+            "backbones are matched no closer than that."
+        )
+    return text
 
 
 def _square(results: Results, budget: Budget) -> list[str]:

@@ -46,6 +46,14 @@ def verdict(results: Results) -> list[str]:
     return parts
 
 
+def opening(results: Results) -> list[str]:
+    """The verdict up to its reading at the budgets as run: what a terminal shows."""
+    said = verdict(results)
+    if not results["square"]:
+        return said
+    return said[: 1 + said.index(headline(results, results["budgets"]["tokens"]))]
+
+
 def _flops_first(results: Results, flops: Budget) -> str | None:
     weak = {name: gain["log"] for name, gain in flops["gains"].items() if not gain["shown"]}
     if not weak:

@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonargparse
 import pytest
 
+from lrt_lab.cli import main
 from lrt_lab.errors import UserError
 from lrt_lab.report import commands, figures
 from tests.report import synthetic
@@ -28,7 +29,11 @@ def test_report_of_a_run_folder(tmp_path: Path, monkeypatch, said) -> None:
     monkeypatch.setattr(figures, "draw", lambda *_: None)
     synthetic.write_runs(synthetic.plan(), tmp_path / "runs")
     call(commands.report, "runs/h1/quick")
-    assert "report: reports/h1/quick/report.md" in said()
+    text = said()
+    lines = text.splitlines()
+    assert lines[0].startswith("At matched training FLOPs the gain of LRT is not positive on")
+    assert lines[1].startswith("Substitution or ceiling") and len(lines) == 3
+    assert lines[2] == "report: reports/h1/quick/report.md"
     assert json.loads(Path("reports/h1/quick/results.json").read_text())["suite"]["name"] == "h1"
 
 
@@ -45,7 +50,9 @@ def test_report_of_a_table(tmp_path: Path, monkeypatch, said) -> None:
         "--margin",
         "0.002",
     )
-    assert "report: reports/mine/report.md" in said()
+    text = said()
+    assert text.startswith("The hypothesis refuted (reversed)")
+    assert text.endswith("\nreport: reports/mine/report.md\n")
     found = json.loads(Path("reports/mine/results.json").read_text())
     assert found["square"]["base"] == "A"
     assert found["suite"]["margin"] == 0.002
@@ -84,6 +91,22 @@ def test_power_from_a_suites_own_runs(tmp_path: Path, said) -> None:
     text = said()
     assert "from 5 pair blocks of h1/quick; margin 0.01, level 0.05, power 0.8" in text
     assert "in brackets: at the ends of the sd's interval" in text
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "bare"])
+def test_power_takes_its_folder_as_report_does(tmp_path: Path, said, named: bool) -> None:
+    folder = str(synthetic.write_runs(synthetic.plan(), tmp_path / "runs"))
+    assert main(["power", *(["--source"] if named else []), folder]) == 0
+    assert "from 5 pair blocks of h1/quick" in said()
+
+
+def test_a_table_in_another_encoding_exits_with_two(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("backbone,route,seed,loss\n", encoding="utf-16")
+    assert main(["report", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        f"lrt-lab: {path} is not UTF-8 text; save it as CSV in UTF-8 and try again\n"
+    )
 
 
 @pytest.mark.parametrize(

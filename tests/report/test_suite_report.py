@@ -281,7 +281,9 @@ class TestHonesty:
                 folder_of(plan, tmp_path, "PreNorm+none@flops", seed) / "final.json",
                 train_flops=1.9e12,
             )
-        assert "**the matched costs agree within 5.3%**" in report(tmp_path, plan)[0]
+        assert (
+            "**on each backbone the matched costs agree within 5.3%**" in report(tmp_path, plan)[0]
+        )
 
 
 class TestRefused:
@@ -436,6 +438,21 @@ class TestLargerFactorials:
         _, results = found
         first = [cell["cell"] for cell in results["cells"]][:4]
         assert first == ["PreNorm+none", "PreNorm+none@LRT", "PreNorm+none@T2MLR", "PreNorm+LRT"]
+
+
+def test_costs_that_differ_between_backbones_are_said(tmp_path: Path) -> None:
+    plan = synthetic.plan()
+    for item in plan["cells"]:
+        if item["axes"]["backbone"] != "PreNorm":
+            item["train_flops"] *= 1.011
+    synthetic.write_runs(plan, tmp_path / "runs")
+    text = report(tmp_path, plan)[0]
+    assert "; on each backbone the matched costs agree within 0%." in text
+    assert "Between backbones they differ by up to 1.1%: the rows that compare" in text
+
+
+def test_costs_that_agree_everywhere_need_no_second_sentence(whole) -> None:
+    assert "Between backbones they differ" not in whole[1]
 
 
 def test_without_parameter_twins_the_extra_parameters_are_named(whole) -> None:

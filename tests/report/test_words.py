@@ -175,6 +175,20 @@ def test_noise_is_inconclusive_and_asks_for_seeds() -> None:
     assert "further seeds would show an interaction of that size with 80% chance" in text
 
 
+@pytest.mark.parametrize(("seeds", "asked"), [(2, False), (3, True)])
+def test_two_seeds_say_nothing_about_further_ones(seeds: int, asked: bool) -> None:
+    plan = synthetic.plan(seeds=range(1, seeds + 1), margin=0.002)
+    means = {**synthetic.PILOT, CELLS[3]: 2.2 * math.exp(-0.0371 - 0.0347)}
+    losses = synthetic.losses(plan, means, run_sd=0.004, seed=3)
+    records = [
+        record_of(i, plan, {"DONE": 1, "final.json": synthetic.final(i, losses[i["folder"]])}.get)
+        for i in plan["cells"]
+    ]
+    results = summarise(design_of(plan), records)
+    assert results["budgets"]["tokens"]["reading"] == "inconclusive"
+    assert ("further seed" in "\n".join(verdict(results))) is asked
+
+
 def test_support_on_every_scale_needs_four_scales_that_agree(tmp_path: Path) -> None:
     """A third budget gives the compute multiplier, a floor the log excess: then, and only then, all
     four.
