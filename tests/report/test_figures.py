@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from lrt_lab.report.figures import effects, style
+from lrt_lab.report.figures import effects, learning, style
 from lrt_lab.report.figures.learning import thousands
 from lrt_lab.report.figures.style import COLOURS, DASHES, MARKERS, Look
 from lrt_lab.report.suite_report import gather
@@ -34,11 +34,45 @@ def test_colours_markers_and_dashes_are_all_different() -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory):
+def gathered(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("figures")
     plan = synthetic.plan()
     synthetic.write_runs(plan, folder)
-    return gather(plan, folder)[0]
+    return gather(plan, folder)
+
+
+@pytest.fixture(scope="module")
+def results(gathered):
+    return gathered[0]
+
+
+@pytest.mark.parametrize(
+    "make", [learning.against_flops, learning.against_seconds], ids=lambda f: f.__name__
+)
+def test_a_twin_and_its_cell_differ_without_colour(gathered, make) -> None:
+    results, curves = gathered
+    with style.style():
+        drawing = make(results, curves, Look(results))
+    (ax,) = drawing.canvas.axes
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    for cell in ("PreNorm+none", "AttentionResiduals+none"):
+        assert lines[cell].get_marker() in (None, "None")
+        assert lines[f"{cell}@flops"].get_marker() in MARKERS
+    # a twin starts as its cell does: bands would lie on each other
+    assert len(ax.collections) == len(synthetic.CELLS)
+    assert "markers all along: cells trained longer" in drawing.caption
+
+
+def test_seeds_stand_beside_the_interval_and_not_on_it(results) -> None:
+    with style.style():
+        drawing = effects.gains(results, [], Look(results))
+    assert drawing is not None
+    (ax,) = drawing.canvas.axes
+    drawn = [line for line in ax.get_lines() if len(line.get_ydata()) in (2, 5)][1:]
+    seeds = {y for line in drawn if len(line.get_ydata()) == 5 for y in line.get_ydata()}
+    intervals = {y for line in drawn if len(line.get_ydata()) == 2 for y in line.get_ydata()}
+    assert len(seeds) == len(intervals) >= 4
+    assert min(abs(a - b) for a in seeds for b in intervals) > 0.25
 
 
 def test_a_backbone_keeps_its_colour_and_a_route_its_line(results) -> None:

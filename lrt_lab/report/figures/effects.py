@@ -47,23 +47,22 @@ def gains(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
     ax.set_xlabel(f"gain of {route} in ln loss (about the relative improvement)")
     caption = (
         f"Gain of {route} in ln loss per backbone and budget. Bars: mean; black lines: "
-        f"{_level(results)} t interval; points: seeds."
+        f"{_level(results)} t interval; points above them: seeds."
     )
     alt = f"Bars of the gain of {route} in ln loss: {'; '.join(said)}."
     return Drawing("gains", figure, alt, caption)
 
 
 def _bar(ax: Axes, place: int, name: str, log: Mapping[str, Any], look: Look) -> None:
-    """One bar with its interval, seeds above the interval's line."""
+    """One bar, seeds in its upper half, the interval's line in its lower one."""
     colour = look.colour(name)
     ax.barh(place, log["point"], 0.66, color=look.tint(name), edgecolor=colour, linewidth=1)
     points = np.array(log["per_seed"] or [])
-    spread = np.linspace(-0.22, 0.22, len(points)) if len(points) > 1 else np.zeros(len(points))
-    ax.plot(points, place + spread, **look.points(name))
+    ax.plot(points, np.full(len(points), place - 0.15), **look.points(name))
     if log["low"] is not None:
         ends = [log["low"], log["high"]]
-        ax.plot(ends, [place] * 2, color="black", linewidth=1.6)
-        ax.plot(ends, [place] * 2, "|", color="black", markersize=7)
+        ax.plot(ends, [place + 0.15] * 2, color="black", linewidth=1.6)
+        ax.plot(ends, [place + 0.15] * 2, "|", color="black", markersize=6)
 
 
 def lines(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:

@@ -64,10 +64,14 @@ def _draw(
         twin = look.cells[curve.cell]["twin"] is not None
         for row in curve.loss:
             ax.plot(x, row, color=looks["color"], linewidth=0.4, alpha=0.35)
-        if np.isfinite(low).all():
+        if twin and np.isfinite(low).all():
+            # its band would lie on that of its cell, with which it starts
+            ax.plot(x[-1:].repeat(2), [low[-1], high[-1]], color=looks["color"], linewidth=2.4)
+        elif np.isfinite(low).all():
             ax.fill_between(x, low, high, color=looks["color"], alpha=0.16, linewidth=0)
-        ax.plot(x, mean, **{**looks, "marker": None}, linewidth=0.9 if twin else 1.4)
-        ax.plot(x[-1:], mean[-1:], **{**looks, "label": None})
+        along = looks["marker"] if twin else None
+        ax.plot(x, mean, **{**looks, "marker": along}, markevery=max(1, len(x) // 10))
+        ax.plot(x[-1:], mean[-1:], **{**looks, "label": None, "markersize": 5})
         ends.append((curve.cell, mean[-1]))
     # the first evaluations are of a model that knows nothing: they would flatten the rest
     tails = np.concatenate([curve.loss[:, curve.loss.shape[1] // 4 :].ravel() for curve in curves])
@@ -86,9 +90,11 @@ def _draw(
         "nats "
         "per token."
     )
+    twins = any(look.cells[curve.cell]["twin"] for curve in curves)
+    marked = "; markers all along: cells trained longer, with the interval at their end"
     caption = (
         f"{NAMES[curves[0].series].capitalize()} against {label}. Thick: mean over {n} seeds; "
-        "band: pointwise 95% t interval; thin: seeds. "
+        f"band: pointwise 95% t interval; thin: seeds{marked if twins else ''}. "
         "Only the right ends are completed schedules; points before them are not shorter runs."
     )
     return Drawing(name, figure, alt, caption)

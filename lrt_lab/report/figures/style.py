@@ -76,13 +76,16 @@ class Look:
         axes = self.cells[cell]["axes"]
         i = self.place(self.firsts, axes.get(self.first))
         j = self.place(self.seconds, axes.get(self.second))
-        return {
+        looks = {
             "color": COLOURS[i % len(COLOURS)],
             "linestyle": DASHES[j % len(DASHES)] if self.seconds else "-",
             "marker": MARKERS[i % len(MARKERS)],
             "markerfacecolor": "white" if j == 0 and self.seconds else COLOURS[i % len(COLOURS)],
             "label": cell,
         }
+        # a twin is its cell again with another budget: thinner, and marked all along
+        twin = {"linewidth": 0.9, "markersize": 3.6} if self.cells[cell]["twin"] else {}
+        return {**looks, **twin}
 
     def colour(self, first: str) -> str:
         """The colour of a value of the first axis."""
