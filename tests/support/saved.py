@@ -27,7 +27,8 @@ def saved_bytes(decoder: Decoder, schedule: Schedule, tokens: Tensor) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
             sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        # An output that its own node keeps whole would be a cycle that nothing ever frees.
+        return tensor.detach()
 
     frame, targets = Frame(tokens[:, :-1]), tokens[:, 1:]
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
