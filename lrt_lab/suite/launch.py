@@ -14,6 +14,7 @@ from lrt_lab.suite import plan as plans
 from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.estimate import estimate, from_finished
 from lrt_lab.suite.interrupt import Interrupted
+from lrt_lab.suite.pricing import Pricing
 from lrt_lab.suite.reports import write_report
 from lrt_lab.suite.runner import Outcome, Runner
 from lrt_lab.suite.sessions import Session, overhead
@@ -31,16 +32,18 @@ class Launch:
         self._backend = backend
         self._pool: Pool | None = None
         self._plan: dict[str, Any] | None = None
+        self._dry = False
 
     def dry_run(self) -> None:
         """Price the first seed of every cell and show it."""
+        self._dry = True
         first = self.scale.seeds[0]
         plan = plans.cached(self.suite, self.scale, self.folder)
         if plan is not None:
             entries = [entry for entry in plan["cells"] if entry["seed"] == first]
         else:
             wanted = [run for run in expansion.runs(self.suite, self.scale) if run.seed == first]
-            entries = plans.price(self.suite, self.scale, wanted, self._price)
+            entries = self._price(wanted, count(len(wanted), "cell"))
         seconds, source = estimate(entries, self.folder, self._rate)
         print_dry_run(self.suite, self.scale, entries, seconds, source, self.jobs)
 
@@ -83,6 +86,9 @@ class Launch:
 
     def interrupted(self, stop: Interrupted) -> int:
         """Say what is left and how to go on."""
+        if self._dry:
+            console().print(f"stopped by {stop}; a dry run leaves nothing behind", markup=False)
+            return stop.exit_code
         left = "before its plan was made"
         if self._plan is not None:
             states = [RunFolder(self.folder / run["folder"]).state() for run in self._plan["cells"]]
@@ -105,19 +111,26 @@ class Launch:
         self._pool.resize(min(self.jobs, at_most))
         return self._pool
 
-    def _price(self, configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return self._workers(len(configs)).map("resolve", [{"config": one} for one in configs])
+    def _price(self, wanted: list[expansion.Run], what: str) -> list[dict[str, Any]]:
+        told = Pricing(len(wanted), what)
+        # Torch is imported while this process merges and hashes.
+        self._workers(len(wanted))
+
+        def ask(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            requests = [{"config": one} for one in configs]
+            return self._workers(len(configs)).map("resolve", requests, told.tick)
+
+        return plans.price(self.suite, self.scale, wanted, ask)
 
     def _rate(self) -> float:
+        console().print("measuring the speed of this machine ...", markup=False)
         return float(self._workers(1).map("rate", [{}])[0])
 
     def _make_plan(self) -> dict[str, Any]:
         plan = plans.cached(self.suite, self.scale, self.folder)
         if plan is None:
             wanted = expansion.runs(self.suite, self.scale)
-            # Torch is imported while this process merges and hashes.
-            self._workers(len(wanted))
-            entries = plans.price(self.suite, self.scale, wanted, self._price)
+            entries = self._price(wanted, count(len(wanted), "run"))
             seconds, _ = estimate(entries, self.folder, self._rate)
             for entry, one in zip(entries, seconds, strict=True):
                 entry["seconds"] = one

@@ -15,9 +15,11 @@ from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.expansion import cells
 from lrt_lab.suite.sessions import overhead
 from lrt_lab.suite.words import amount, count, duration
+from lrt_lab.suite.workers import visible_gpus
 
 # Off a terminal rich assumes 80 columns and would break the tables.
 _LOG_WIDTH = 160
+_DAY = 86_400.0
 
 
 def print_dry_run(
@@ -35,7 +37,8 @@ def print_dry_run(
         title=f"{suite.name} at scale {scale.name}: one run of each cell", box=SIMPLE_HEAD
     )
     table.add_column("cell", no_wrap=True)
-    for name in ("params", "steps", "tokens", "FLOPs", "time"):
+    device = "GPU" if visible_gpus() else "CPU"
+    for name in ("params", "steps", "tokens", "FLOPs", f"time on this {device}"):
         table.add_column(name, justify="right", no_wrap=True)
     for entry, one in sorted(
         zip(entries, seconds, strict=True), key=lambda pair: order(pair[0]["cell"])
@@ -60,11 +63,19 @@ def print_dry_run(
     _print(table)
     out = console()
     out.print(f"time: {source}", markup=False)
-    out.print(
-        f"{count(seeds * len(entries), 'run')} with {count(jobs, 'job')}: "
-        f"about {duration(seeds * sum(seconds) / jobs)}",
-        markup=False,
-    )
+    runs = seeds * len(entries)
+    total = _in_all(seeds * sum(seconds), min(jobs, runs), device)
+    out.print(f"{count(runs, 'run')} with {total}", markup=False)
+
+
+def _in_all(seconds: float, jobs: int, device: str) -> str:
+    """What all runs take: with how many jobs, on what, and whether that is what it is meant for."""
+    text = f"{count(jobs, 'job')}: about {duration(seconds / jobs)} on this machine's {device}"
+    if device == "GPU":
+        return text
+    if seconds / jobs > _DAY:
+        return f"{text}; this scale is meant for a GPU"
+    return text + (f"; with 2 jobs, as `make` has it: {duration(seconds / 2)}" if jobs == 1 else "")
 
 
 def print_status(suite: Suite, plan: dict[str, Any], folder: Path) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -168,8 +169,13 @@ class Pool:
                 events += self._bury(slot)
         return events
 
-    def map(self, op: str, requests: list[dict[str, Any]]) -> list[Any]:
-        """One answer per request, in order, spread over the workers; the first error ends it."""
+    def map(
+        self, op: str, requests: list[dict[str, Any]], answered: Callable[[], None] = lambda: None
+    ) -> list[Any]:
+        """One answer per request, in order, spread over the workers; the first error ends it.
+
+        `answered` is called at every answer.
+        """
         waiting = list(enumerate(requests))
         running: dict[int, int] = {}
         answers: list[Any] = [None] * len(requests)
@@ -181,6 +187,7 @@ class Pool:
             for event in self.poll(timeout=1.0):
                 if event.kind == "result":
                     answers[running.pop(event.fields["id"])] = event.fields["value"]
+                    answered()
                 elif event.kind == "error" and event.fields["user"]:
                     raise UserError(event.fields["error"])
                 elif event.kind in ("error", "died"):

@@ -89,14 +89,14 @@ class Lab:
             **options,
         )
 
-    def start(self, jobs: int = 2) -> subprocess.Popen[str]:
+    def start(self, jobs: int = 2, dry_run: bool = False) -> subprocess.Popen[str]:
         """The suite in a process of its own, which a test can kill."""
         code = (
             "import sys, types; "
             "sys.modules['lrt_lab.report.suite_report'] = "
             "types.SimpleNamespace(write=lambda plan, runs, out: out); "
             "from lrt_lab.suite.commands import execute; "
-            f"sys.exit(execute({str(self.suite)!r}, 'quick', {jobs}, runs='runs', "
+            f"sys.exit(execute({str(self.suite)!r}, 'quick', {jobs}, {dry_run}, runs='runs', "
             f"reports='reports', backend={BACKEND!r}))"
         )
         return subprocess.Popen(

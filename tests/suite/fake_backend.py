@@ -31,6 +31,7 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
     if calls := os.environ.get("FAKE_CALLS"):
         with open(calls, "a") as file:
             file.write("resolve\n")
+    time.sleep(model.get("price_seconds", 0.0))
     steps = config["trainer"]["max_steps"]
     per_step = int(FLOPS_PER_STEP[model["backbone"]] * ROUTE_FACTOR[model["route"]])
     return {

@@ -14,7 +14,7 @@ import pytest
 
 from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, read_json, write_json
-from lrt_lab.suite import commands
+from lrt_lab.suite import commands, pricing
 from lrt_lab.suite.commands import report, run, status
 from lrt_lab.suite.reports import set_aside, write_report
 from lrt_lab.suite.workers import default_jobs, visible_gpus
@@ -67,7 +67,36 @@ def test_a_dry_run_prices_every_cell_and_writes_nothing(
         assert ["all,", "2", "seeds", "80", "800", "11.7", "k", "0.0", "s"] in rows
     else:
         # 210 GFLOP at half of the 1 MFLOP/s that the backend measures.
-        assert rows[5][:1] + rows[5][-2:] == ["PreNorm+LRT", "4.9", "days"]
+        assert ["PreNorm+LRT", "4.9", "days"] in [row[:1] + row[-2:] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("scale", "jobs", "line"),
+    [
+        ("quick", 1, "12 runs with 1 job: about 0.0 s on this machine's CPU; with 2 jobs, as `make` has it"),
+        ("quick", 2, "12 runs with 2 jobs: about 0.0 s on this machine's CPU\n"),
+        ("paper", 2, "about 14 days on this machine's CPU; this scale is meant for a GPU\n"),
+    ],
+)
+def test_a_dry_run_says_what_its_total_is_for(
+    lab: Lab, capsys: pytest.CaptureFixture[str], scale: str, jobs: int, line: str
+) -> None:
+    visible_gpus.cache_clear()
+    assert lab.run(scale=scale, jobs=jobs, dry_run=True) == 0
+    out = capsys.readouterr().out
+    assert line in out
+    assert " time on this CPU" in out
+    told = out.splitlines()
+    assert told.index("pricing 6 cells ...") < told.index("measuring the speed of this machine ...")
+
+
+def test_slow_pricing_says_how_far_it_is(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pricing, "_LINE_EVERY", 0.0)
+    assert lab.run(dry_run=True) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("priced")]
+    assert lines == [f"priced {number} of 6 cells" for number in range(1, 6)]
 
 
 def test_a_dry_run_says_where_its_times_come_from(

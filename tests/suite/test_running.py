@@ -239,6 +239,21 @@ def test_an_interrupted_suite_says_how_to_go_on(lab: Lab, number: int, code: int
     assert lab.run() == 0
 
 
+def test_a_stopped_dry_run_has_nothing_to_go_on_from(lab: Lab) -> None:
+    lab.tree["axes"]["route"]["LRT"]["model.price_seconds"] = 60
+    lab.save()
+    suite = lab.start(dry_run=True)
+    wait_for((lab.home / "calls").exists)
+    suite.send_signal(signal.SIGINT)
+    out, _ = suite.communicate(timeout=60)
+    assert suite.returncode == 130
+    assert out.splitlines() == [
+        "pricing 6 cells ...",
+        "stopped by SIGINT; a dry run leaves nothing behind",
+    ]
+    assert not lab.runs.exists()
+
+
 def test_a_run_that_another_process_holds_is_waited_for(lab: Lab) -> None:
     lab.config("base", {"model": {"width": 8, "step_seconds": 0.02}})
     one, two = lab.start(jobs=1), lab.start(jobs=1)
