@@ -137,9 +137,11 @@ def written(suite: Suite, scale: Scale, folder: Path) -> dict[str, Any]:
     """The plan that the runs were started from, whatever has changed since."""
     plan = read_json(folder / PLAN)
     if plan is None:
+        others = sorted(path.parent.name for path in folder.parent.glob(f"*/{PLAN}"))
+        have = f" Scales that have runs there: {', '.join(others)}." if others else ""
         raise UserError(
             f"No runs of {suite.name} at scale {scale.name} in '{folder}' yet; start them with "
-            f"`lrt-lab suite run {suite.path} --scale {scale.name}`."
+            f"`lrt-lab suite run {suite.path} --scale {scale.name}`.{have}"
         )
     return plan
 

@@ -73,7 +73,7 @@ def test_a_dry_run_prices_every_cell_and_writes_nothing(
 @pytest.mark.parametrize(
     ("scale", "jobs", "line"),
     [
-        ("quick", 1, "12 runs with 1 job: about 0.0 s on this machine's CPU; with 2 jobs, as `make` has it"),
+        ("quick", 1, "about 0.0 s on this machine's CPU; with 2 jobs, as `make` has it"),
         ("quick", 2, "12 runs with 2 jobs: about 0.0 s on this machine's CPU\n"),
         ("paper", 2, "about 14 days on this machine's CPU; this scale is meant for a GPU\n"),
     ],
@@ -228,6 +228,15 @@ def test_the_report_file_of_a_changed_suite_says_so(tmp_path: Path) -> None:
 def test_nothing_was_run_yet(lab: Lab, command: Any) -> None:
     with pytest.raises(UserError, match="No runs of toy at scale quick.*start them with"):
         command(str(lab.suite), runs=str(lab.home / "runs"))
+
+
+@pytest.mark.parametrize("command", [status, report])
+def test_scales_that_have_runs_are_named(
+    lab: Lab, command: Any, written_reports: list[tuple[Path, Path]]
+) -> None:
+    assert lab.run(only=["PreNorm+none"]) == 0
+    with pytest.raises(UserError, match=r"No runs of toy at scale paper.*have runs there: quick\."):
+        command(str(lab.suite), scale="paper", runs=str(lab.home / "runs"))
 
 
 @pytest.fixture(scope="module")
