@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lrt_lab.store import read_json
+
+# A file under its temporary name: that of the file, then the writer's process id.
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.(tmp|svg|png)")
 
 
 def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: Path) -> Path:
@@ -20,6 +25,7 @@ def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: 
 
     target = reports / plan["suite"] / plan["scale"]
     set_aside(target, plan["suite_hash"])
+    clear_unfinished(target)
     now = hashlib.sha256(suite_file.read_bytes()).hexdigest() if suite_file.is_file() else None
     return suite_report.write({**plan, "suite_hash_now": now}, folder, target)
 
@@ -40,3 +46,21 @@ def set_aside(target: Path, suite_hash: str) -> Path | None:
         place = target.with_name(f"{target.name}-{other[:10]}-{number}")
     os.replace(target, place)
     return place
+
+
+def clear_unfinished(target: Path) -> None:
+    """Remove what a report that was killed left behind: reports are committed, with all in them."""
+    for path in target.rglob(".*"):
+        named = _TEMPORARY.fullmatch(path.name)
+        if named and not _alive(int(named[1])):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    # Signal 0 asks without sending; a process of another user exists too.
+    with suppress(PermissionError):
+        try:
+            os.kill(process, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, read_json, write_json
 from lrt_lab.suite import commands, pricing
 from lrt_lab.suite.commands import report, run, status
-from lrt_lab.suite.reports import set_aside, write_report
+from lrt_lab.suite.reports import clear_unfinished, set_aside, write_report
 from lrt_lab.suite.workers import default_jobs, visible_gpus
 from tests.report import synthetic
 
@@ -291,6 +292,19 @@ def test_set_aside_keeps_what_it_must(tmp_path: Path, written: dict[str, Any]) -
     assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa"
     leave(written, target, "a" * 64)
     assert set_aside(target, "b" * 64) == tmp_path / "quick-aaaaaaaaaa-2"
+
+
+def test_what_a_killed_report_left_is_cleared(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine, gone = os.getpid(), dead.pid
+    (tmp_path / "figures").mkdir()
+    names = [f".results.json.{gone}.tmp", f"figures/.gains.{gone}.svg", f".report.md.{mine}.tmp"]
+    for name in [*names, "figures/gains.svg", ".notes"]:
+        (tmp_path / name).touch()
+    clear_unfinished(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    assert left == [".notes", f".report.md.{mine}.tmp", "figures/gains.svg"]
 
 
 def test_jobs_default_to_the_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
