@@ -62,7 +62,11 @@ def test_parts_of_their_own() -> None:
     assert not Cycle([Jacobi(2), SinglePass()]).feeds_memory
 
 
-@pytest.mark.parametrize(("parts", "turns"), [([], []), ([Jacobi()], [0]), (None, [1])], ids=str)
+@pytest.mark.parametrize(
+    ("parts", "turns"),
+    [([], []), ([Jacobi()], [0]), (None, [1])],
+    ids=["no-parts", "no-turns", "turns-without-parts"],
+)
 def test_refusals(parts: list | None, turns: list[int]) -> None:
     with pytest.raises(UserError, match=r"^schedule.turns=\[.*\]: give one number of microbatches"):
         Cycle(parts, turns)
