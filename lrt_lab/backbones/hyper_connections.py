@@ -15,32 +15,17 @@ grow without limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import no_autocast, normed_scores, stream_read, stream_write, wide
-from lrt_lab.backbones.base import Backbone, Source, unchanged
+from lrt_kernels import no_autocast, normed_scores, wide
+from lrt_lab.backbones.base import Backbone
+from lrt_lab.backbones.streams import Coefficients, ParallelStreams, Streams
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
-
-
-class Coefficients(NamedTuple):
-    """One unit's read ``(B, P, n)``, write ``(B, P, n)``, carry ``(B, P, source, destination)``."""
-
-    read: Tensor
-    write: Tensor
-    carry: Tensor
-
-
-class Streams(NamedTuple):
-    """The streams ``(B, P, n, d)``, and from `enter` on the coming unit's coefficients."""
-
-    x: Tensor
-    coming: Coefficients | None = None
 
 
 class StreamConnection(nn.Module):
@@ -108,7 +93,7 @@ class StreamConnection(nn.Module):
             )
 
 
-class HyperConnections(Backbone):
+class HyperConnections(ParallelStreams, Backbone):
     """Hyper-Connections: n residual streams that units read, mix and write by learned weights.
 
     At step 0 unit u reads stream u mod n, every stream is carried as it is and written with weight
@@ -151,44 +136,15 @@ class HyperConnections(Backbone):
         self.norm, self.eps = norm, eps
 
     def setup(self, shape: Shape, slots: int) -> None:
+        self.units = shape.units
         options = (self.dynamic, self.tanh, self.norm, self.eps)
         self.connections = nn.ModuleList(
             StreamConnection(shape.width, self.streams, unit, *options)
             for unit in range(shape.units)
         )
 
-    def start(self, x: Tensor, sources: Sequence[Source]) -> Streams:
-        for value, present in sources:
-            x = x + value * present.unsqueeze(-1)
-        return Streams(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1).contiguous())
-
-    def enter(self, state: Streams, unit: int, inject: Callable[[Tensor], Tensor]) -> Streams:
-        x = state.x
-        if inject is not unchanged:
-            mean = x.mean(-2)
-            injected = inject(mean)
-            if injected is not mean:
-                x = x + (injected - mean).unsqueeze(-2)
-        return Streams(x, self.connections[unit](x))
-
-    def read(self, state: Streams, unit: int) -> Tensor:
-        return stream_read(state.x, self._coming(state, unit).read)
-
-    def write(self, state: Streams, unit: int, y: Tensor) -> Streams:
-        coming = self._coming(state, unit)
-        return Streams(stream_write(state.x, coming.carry, coming.write, y))
-
-    def hidden(self, state: Streams, unit: int) -> Tensor:
-        return state.x.mean(-2)
-
     def finish(self, state: Streams) -> Tensor:
         return state.x.sum(-2)
 
-    def routing(self, state: Streams, unit: int) -> dict[str, Tensor]:
-        found = {"streams": state.x}
-        if unit < len(self.connections):
-            found["carry"] = self._coming(state, unit).carry
-        return found
-
-    def _coming(self, state: Streams, unit: int) -> Coefficients:
-        return self.connections[unit](state.x) if state.coming is None else state.coming
+    def coefficients(self, streams: Tensor, unit: int) -> Coefficients:
+        return self.connections[unit](streams)

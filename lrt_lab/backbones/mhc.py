@@ -15,35 +15,20 @@ Coefficients are float32 or wider under any precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from lrt_kernels import sinkhorn, stream_read, stream_score, stream_write
-from lrt_lab.backbones.base import Backbone, Source, unchanged
+from lrt_kernels import sinkhorn, stream_read, stream_score
+from lrt_lab.backbones.base import Backbone
+from lrt_lab.backbones.streams import Coefficients, ParallelStreams, Streams
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
 from lrt_lab.layers.parameter import Init
 
 Initial = Literal["prenorm", "authors"]
 Readout = Literal["mean", "sum", "head"]
-
-
-class Coefficients(NamedTuple):
-    """One unit's read, write ``(B, P, n)`` and carry ``(B, P, source, destination)``."""
-
-    read: Tensor
-    write: Tensor
-    carry: Tensor
-
-
-class Streams(NamedTuple):
-    """The streams ``(B, P, n, d)``, and from `enter` on the coming unit's coefficients."""
-
-    x: Tensor
-    coming: Coefficients | None = None
 
 
 class Connection(nn.Module):
@@ -82,7 +67,7 @@ def _values(values: Tensor) -> Init:
     return fill
 
 
-class MHC(Backbone):
+class MHC(ParallelStreams, Backbone):
     """mHC: n streams, mixed by near doubly stochastic matrices (arXiv:2512.24880).
 
     At step 0, with ``initial="prenorm"``, all streams are equal, so their mean is PreNorm's stream
@@ -147,6 +132,7 @@ class MHC(Backbone):
         self.readout, self.initial, self.eps = readout, initial, eps
 
     def setup(self, shape: Shape, slots: int) -> None:
+        self.units = shape.units
         self.connections = nn.ModuleList(
             Connection(shape.width, self.start_bias(unit), self.streams, self.eps)
             for unit in range(shape.units)
@@ -182,43 +168,11 @@ class MHC(Backbone):
             read = read + self.read_eps
         return Coefficients(read, self.write_scale * torch.sigmoid(write), self.carry(carry))
 
-    def start(self, x: Tensor, sources: Sequence[Source]) -> Streams:
-        for value, present in sources:
-            x = x + value * present.unsqueeze(-1)
-        return Streams(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1).contiguous())
-
-    def enter(self, state: Streams, unit: int, inject: Callable[[Tensor], Tensor]) -> Streams:
-        x = state.x
-        if inject is not unchanged:
-            mean = self.hidden(state, unit)
-            injected = inject(mean)
-            if injected is not mean:
-                x = x + (injected - mean).unsqueeze(-2)
-        return Streams(x, self.coefficients(x, unit))
-
-    def read(self, state: Streams, unit: int) -> Tensor:
-        return stream_read(state.x, self._coming(state, unit).read)
-
-    def write(self, state: Streams, unit: int, y: Tensor) -> Streams:
-        coming = self._coming(state, unit)
-        return Streams(stream_write(state.x, coming.carry, coming.write, y))
-
-    def _coming(self, state: Streams, unit: int) -> Coefficients:
-        return self.coefficients(state.x, unit) if state.coming is None else state.coming
-
-    def hidden(self, state: Streams, unit: int) -> Tensor:
-        return state.x.sum(-2) / self.streams
-
     def finish(self, state: Streams) -> Tensor:
         x = state.x
         if self.readout == "mean":
-            return self.hidden(state, len(self.connections))
+            return self.hidden(state, self.units)
         if self.readout == "sum":
             return x.sum(-2)
         scores = self.head_alpha * stream_score(x, self.head_phi, self.eps) + self.head_beta
         return stream_read(x, torch.sigmoid(scores) + self.read_eps)
-
-    def routing(self, state: Streams, unit: int) -> dict[str, Tensor]:
-        if unit == len(self.connections):
-            return {"streams": state.x}
-        return {"streams": state.x, "carry": self._coming(state, unit).carry}

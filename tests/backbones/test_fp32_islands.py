@@ -8,7 +8,7 @@ from lightning.pytorch.plugins.precision import HalfPrecision, MixedPrecision
 from torch import Tensor
 
 from lrt_lab.backbones import HyperConnections, MUDDFormer
-from lrt_lab.backbones.hyper_connections import Streams
+from lrt_lab.backbones.streams import Streams
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention

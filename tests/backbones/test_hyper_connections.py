@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lrt_lab.backbones import HyperConnections, PreNorm
-from lrt_lab.backbones.hyper_connections import StreamConnection, Streams
+from lrt_lab.backbones.hyper_connections import StreamConnection
+from lrt_lab.backbones.streams import Streams
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize

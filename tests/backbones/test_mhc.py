@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from lrt_kernels import stream_write
 from lrt_lab.backbones import MHC, MHCLite, PreNorm
-from lrt_lab.backbones.mhc import Streams
+from lrt_lab.backbones.streams import Streams
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
