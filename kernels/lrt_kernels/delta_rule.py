@@ -140,10 +140,12 @@ def delta_rule_chunkwise(
         stale = solved @ (written * entry)
         keys = k * decay[..., -1:, :].mT
         states, writes = [], []
-        for n in range(q.shape[2]):
+        # Unbound once: the gradient of an index would be as large as all chunks, for each of them.
+        chunks = (x.unbind(2) for x in (fresh, stale, keys.mT, entry[..., -1:, :]))
+        for new, old, key, left in zip(*chunks, strict=True):
             states.append(state)
-            write = fresh[:, :, n] - stale[:, :, n] @ state
-            state = entry[:, :, n, -1:] * state + keys[:, :, n].mT @ write
+            write = new - old @ state
+            state = left * state + key @ write
             writes.append(write)
         out = (q * entry) @ torch.stack(states, 2) + (q @ k.mT * decay) @ torch.stack(writes, 2)
     out = scale * out.flatten(2, 3)[:, :, :length].transpose(1, 2)
