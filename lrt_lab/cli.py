@@ -32,6 +32,13 @@ COMMANDS: dict[str, Entry] = {
     "power": ("lrt_lab.report.commands:power", "seeds needed, and the chance of each verdict"),
     "selfcheck": ("lrt_lab.report.commands:selfcheck", "simulate the statistics' coverage"),
     "list": ("lrt_lab.listing:list_parts", "the parts that a config can name"),
+    "new": (
+        {
+            "route": "lrt_lab.scaffold:new_route",
+            "backbone": "lrt_lab.scaffold:new_backbone",
+        },
+        "the skeleton of a new part, with its import line and config",
+    ),
     "prepare": ("lrt_lab.data.commands:prepare", "make token chunks of a corpus"),
 }
 #: Commands that parse their own arguments.

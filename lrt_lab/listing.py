@@ -20,9 +20,9 @@ FAMILIES = (
 )
 
 
-def parts(base: str, where: str) -> dict[str, str]:
+def parts(base: str, where: str, package: Path = Path(__file__).parent) -> dict[str, str]:
     """Name -> first line of the docstring of every subclass of ``base`` defined there."""
-    root = Path(__file__).parent / where
+    root = package / where
     files = sorted(root.glob("*.py")) if root.is_dir() else [root]
     classes = [node for file in files for node in _classes(file)]
     known, found = {base}, dict[str, str]()

@@ -34,6 +34,7 @@ def test_list_shows_every_registered_part_with_a_line() -> None:
         pytest.param(["--help"], id="help"),
         pytest.param(["list"], id="list"),
         pytest.param(["prepare", "--help"], id="prepare-help"),
+        pytest.param(["new", "route", "--help"], id="new-route-help"),
         pytest.param(["suite", "run", "--help"], id="suite-run-help"),
     ],
 )
