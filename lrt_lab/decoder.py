@@ -9,7 +9,7 @@ four parts.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -64,16 +64,29 @@ class Cache:
     Going back to an earlier cache is allowed (buffers hold later positions, which are written
     again); keeping two continuations of one cache alive needs `select` on all rows first, since
     buffers are written in place.
+
+    Attributes:
+        frame: the batch so far.
+        buffers: the mixers' buffers by unit, for each of the sweeps that a position takes.
+        carried: what left the last position.
     """
 
     frame: Frame | None
-    buffers: dict[int, Any]
+    buffers: tuple[dict[int, Any], ...]
     carried: Tensor | None
 
     @property
     def length(self) -> int:
         """Positions decoded."""
         return 0 if self.frame is None else self.frame.length
+
+
+def each(reads: Reads, change: Callable[[Tensor], Tensor]) -> Reads:
+    """The reads of a unit, each of them changed."""
+    if isinstance(reads, tuple):
+        q, k, v = reads
+        return change(q), change(k), change(v)
+    return change(reads)
 
 
 class Unit(nn.Module):
@@ -196,6 +209,7 @@ class Decoder(nn.Module):
             reach = positions[-1] + 1 if buffers is None else frame.length
         at = self.view(frame, positions, reach)
         backbone, route = self.backbone, self.route
+        memory = route.incoming(memory, at, self.embedding)
         bank: list[tuple[Tensor, Tensor | None]] = []
         if entry is None:
             x = route.embed(self.embed(at), memory, at)
@@ -208,6 +222,7 @@ class Decoder(nn.Module):
         saved: dict[int, Any] = {}
         taps: dict[Any, Any] = {}
         injects = type(route).enter is not Route.enter
+        reads = type(route).read is not Route.read
         for unit in units:
             if unit in route.needs.units:
                 taps[unit] = backbone.hidden(state, unit)
@@ -215,9 +230,10 @@ class Decoder(nn.Module):
                 saved[unit] = state
             inject = partial(route.enter, unit, memory=memory, at=at) if injects else unchanged
             state = backbone.enter(state, unit, inject)
-            y, buffer = self.evaluate(
-                unit, backbone.read(state, unit), at, memory, new_buffers.get(unit)
-            )
+            read = backbone.read(state, unit)
+            if reads:
+                read = each(read, partial(route.read, unit, memory=memory, at=at))
+            y, buffer = self.evaluate(unit, read, at, memory, new_buffers.get(unit))
             if buffer is not None:
                 new_buffers[unit] = buffer
             if route.needs.bank:
@@ -274,6 +290,8 @@ class Decoder(nn.Module):
     ) -> Memory:
         """What enters these positions, from what left every position: shift, reset, receive.
 
+        Nothing is shifted where nothing travels from one position to the next.
+
         Args:
             carried: ``(B, T, ...)``, what left each position of the frame most recently.
             frame: the batch.
@@ -281,7 +299,9 @@ class Decoder(nn.Module):
             keep: ``(B, T)`` bool, False where a position is to run without memory (prefix mix-in).
         """
         cut = slice(positions.start, positions.stop, positions.step)
-        if positions.start == 0:
+        if not self.route.traits.recurrent:
+            before = carried[:, cut]
+        elif positions.start == 0:
             # Nothing left position -1: a zero that `receive` marks absent.
             before = torch.cat([torch.zeros_like(carried[:, :1]), carried[:, :-1]], dim=1)[:, cut]
         else:
@@ -303,13 +323,15 @@ class Decoder(nn.Module):
         Without gradients its buffers are written in place and grow past ``capacity`` when they
         must; with gradients they are values.
         """
+        loops = range(self.route.traits.loops)
         if torch.is_grad_enabled():
-            return Cache(None, {}, None)
-        buffers = {
-            unit: mixer.allocate(batch, capacity, self.embedding)
-            for unit, mixer in self.mixers().items()
-        }
-        return Cache(None, buffers, None)
+            return Cache(None, tuple({} for _ in loops), None)
+        mixers = self.mixers()
+        buffers = [
+            {unit: m.allocate(batch, capacity, self.embedding) for unit, m in mixers.items()}
+            for _ in loops
+        ]
+        return Cache(None, tuple(buffers), None)
 
     def step(self, new: Frame, cache: Cache) -> tuple[Tensor, Cache]:
         """Decode further columns by the exact recurrence, one stack traversal each.
@@ -327,28 +349,33 @@ class Decoder(nn.Module):
     def serial(self, frame: Frame, cache: Cache) -> tuple[Tensor, Cache]:
         """Run the exact recurrence over the frame's positions that the cache lacks."""
         hidden: list[Tensor] = []
-        carried, buffers, mixers = cache.carried, cache.buffers, self.mixers()
+        carried, buffers, mixers = cache.carried, list(cache.buffers), self.mixers()
+        recurrent = self.route.traits.recurrent
         for t in range(cache.length, frame.length):
             here = range(t, t + 1)
-            memory = None
-            if self.route.traits.recurrent:
-                at = self.view(frame, here, t + 1)
-                if carried is None:
-                    carried = self.embedding.new_zeros(len(frame.ids), 1, *self.route.carries)
-                memory = self.receive(carried, at)
-            out = self.sweep(frame, here, memory, buffers, reach=t + 1)
-            carried, buffers = out.carried, out.buffers
-            if not torch.is_grad_enabled():
-                buffers = {unit: mixers[unit].commit(b) for unit, b in buffers.items()}
+            if recurrent and carried is None:
+                carried = self.embedding.new_zeros(len(frame.ids), 1, *self.route.carries)
+            for loop, kept in enumerate(buffers):
+                memory = None
+                if carried is not None and (recurrent or loop):
+                    memory = self.receive(carried, self.view(frame, here, t + 1))
+                out = self.sweep(frame, here, memory, kept, reach=t + 1)
+                carried, kept = out.carried, out.buffers
+                if not torch.is_grad_enabled():
+                    kept = {unit: mixers[unit].commit(b) for unit, b in kept.items()}
+                buffers[loop] = kept
             hidden.append(out.hidden)
-        return torch.cat(hidden, dim=1), Cache(frame, buffers, carried)
+        return torch.cat(hidden, dim=1), Cache(frame, tuple(buffers), carried)
 
     def select(self, cache: Cache, rows: Tensor) -> Cache:
         """The cache of some rows (beam search), independent of the old one."""
         mixers = self.mixers()
-        buffers = {unit: mixers[unit].select(b, rows) for unit, b in cache.buffers.items()}
+        buffers = [
+            {unit: mixers[unit].select(b, rows) for unit, b in kept.items()}
+            for kept in cache.buffers
+        ]
         return Cache(
             None if cache.frame is None else cache.frame.select(rows),
-            buffers,
+            tuple(buffers),
             None if cache.carried is None else cache.carried[rows],
         )

@@ -73,6 +73,7 @@ class Frame:
             positions=positions,
             reach=reach,
             ids=self.ids[:, cut],
+            before=self.ids.roll(1, dims=1)[:, cut],
             start=self.start()[:, cut],
             position=None if self.position is None else self.position[:, cut],
             silent=None if self.silent is None else self.silent[:, cut],
@@ -132,13 +133,15 @@ class Frame:
 class View:
     """The frame at the P positions of one sweep; the engine adds the raw token embedding.
 
-    Masks and rotary tables are computed once per sweep and shared by all units.
+    ``before`` are the tokens one position back, which mean nothing where ``start``. Masks and
+    rotary tables are computed once per sweep and shared by all units.
     """
 
     positions: range
     reach: int
     ids: Tensor
     start: Tensor
+    before: Tensor | None = None
     position: Tensor | None = None
     silent: Tensor | None = None
     document: Tensor | None = None

@@ -14,7 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
-from lrt_lab.schedules import Clock, Interleaved, Schedule, SinglePass
+from lrt_lab.schedules import Clock, Interleaved, Jacobi, Schedule, SinglePass
 from lrt_lab.training.loss import training_loss
 from lrt_lab.training.optimizer import Optimization
 
@@ -31,7 +31,8 @@ class LanguageModel(LightningModule):
         ffn: the feed-forward body of every block.
         optimizer: the optimizer and the course of its learning rate.
         schedule: in what order the route's recurrence is evaluated in training; null is one pass
-            without a route, and Interleaved with two subsets with one.
+            without a route, and Interleaved with two subsets with one; where nothing travels from
+            position to position, as many Jacobi passes as the exact recurrence takes.
         width: features of a hidden state.
         blocks: number of blocks; a block is a mixer unit and an FFN unit.
         vocab: number of token ids; 256 bytes and the document separator.
@@ -53,8 +54,10 @@ class LanguageModel(LightningModule):
     ) -> None:
         super().__init__()
         if schedule is None:
-            schedule = Interleaved() if route.traits.recurrent else SinglePass()
-        if route.traits.recurrent and not schedule.feeds_memory:
+            loops = route.traits.loops
+            alone = SinglePass() if loops == 1 else Jacobi(loops)
+            schedule = Interleaved() if route.traits.recurrent else alone
+        if route.traits.fed and not schedule.feeds_memory:
             raise UserError(
                 f"model.schedule={type(schedule).__name__} never lets memory in: "
                 f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"

@@ -18,6 +18,9 @@ class Traits:
 
     Attributes:
         recurrent: whether anything travels from one position to the next.
+        loops: sweeps that the exact recurrence takes at a position; the later ones get what the one
+            before left there, and attend to what the same sweep left elsewhere.
+        lookback: how many tokens back one sweep hears without token mixing.
         offset: after k feedback passes, positions up to k - offset are exact.
         zero_is_none: a zero memory gives the same outputs as no memory; None where that depends on
             the backbone (a source of zeros is nothing to a sum, but takes its share of a softmax).
@@ -28,11 +31,22 @@ class Traits:
     """
 
     recurrent: bool = True
+    loops: int = 1
+    lookback: int = 0
     offset: int = 0
     zero_is_none: bool | None = True
     absent_is_none: bool = True
     silent: bool = False
     identity: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def fed(self) -> bool:
+        """Whether it needs what an earlier sweep left."""
+        return self.recurrent or self.loops > 1
+
+    def feedback(self, length: int) -> int:
+        """Feedback passes after which ``length`` positions equal the exact recurrence."""
+        return length - 1 + self.offset if self.recurrent else self.loops - 1
 
 
 class Route(Routing):
@@ -71,12 +85,20 @@ class Route(Routing):
         mask = present.reshape(*present.shape, *[1] * (carried.dim() - 2))
         return Memory(carried.masked_fill(~mask, 0.0), present)
 
+    def incoming(self, memory: Memory | None, at: View, table: Tensor) -> Memory | None:
+        """What a sweep gives its ports as memory; ``table`` embeds tokens, ``(V, d)``."""
+        return memory
+
     def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         """Port 1, the input of the stack ``(B, P, d)``."""
         return x
 
     def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         """Port 2, the residual input of a unit ``(B, P, d)``."""
+        return x
+
+    def read(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
+        """Port 2 without a trace: what a unit reads ``(B, P, d)``, and nothing else, changes."""
         return x
 
     def keys_values(

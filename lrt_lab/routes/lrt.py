@@ -9,8 +9,13 @@ l's residual input x, u = RMS(x_hat) as the mixer reads it, and one gate per K/V
     v       = g_h v_local + r_h (W_v m_{t-1})_h
 
 then QK-norm and rotation at the current position; the mixed K/V are the ordinary cache entries.
+Read-only, x_hat is what the block's mixer reads, and the stream that is carried on stays x.
 As a first-class source m_{t-1} is instead one more depth source of position t, beside the embedding
 and the outputs of its units: the backbone's reads choose among them, and the route has no weights.
+Three controls put another vector in the place of m_{t-1}, through the same ports and parameters:
+zero; the previous token's embedding, which one sweep knows beforehand; or the position's own state
+of the sweep before, which makes of the recurrence a loop over two sweeps, each of which attends to
+its own keys and values.
 Gates are computed from the memory-aware read, as the public release
 (OoDBag/Latent_recurrent_transformer) does.
 """
@@ -27,7 +32,7 @@ from torch import Tensor
 from lrt_kernels import no_autocast
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
-from lrt_lab.layers import Shape, constant, fan_in, parameter
+from lrt_lab.layers import Shape, constant, fan_in, parameter, rms_norm
 from lrt_lab.routes.base import Route, Traits
 from lrt_lab.routes.gather import no_memory
 
@@ -46,7 +51,10 @@ class LRT(Route):
         projections: "shared", one pair of recurrent K/V projections for all depths (one per
             distinct K/V shape), or "layerwise", one pair per block.
         gamma: initial scale of the memory in the residual input.
-        enters: "injection", the equations above, or "source", as a depth source of its own.
+        enters: "injection", the equations above, "read", the same into what the mixers read only,
+            or "source", as a depth source of its own.
+        memory: "recurrent", m_{t-1}, or in its place a control: "zero", "shift" (the embedding of
+            token t-1) or "self" (m_t of the sweep before).
     """
 
     traits = Traits(
@@ -58,14 +66,20 @@ class LRT(Route):
         source: int | Literal["top"] | None = None,
         projections: Literal["shared", "layerwise"] = "shared",
         gamma: float = 0.1,
-        enters: Literal["injection", "source"] = "injection",
+        enters: Literal["injection", "read", "source"] = "injection",
+        memory: Literal["recurrent", "zero", "shift", "self"] = "recurrent",
     ) -> None:
         super().__init__()
-        if enters not in ("injection", "source"):
-            raise UserError(f"route.enters={enters!r}: give injection or source")
-        self.enters = enters
+        if enters not in ("injection", "read", "source"):
+            raise UserError(f"route.enters={enters!r}: give injection, read or source")
+        if memory not in ("recurrent", "zero", "shift", "self"):
+            raise UserError(f"route.memory={memory!r}: give recurrent, zero, shift or self")
+        self.enters, self.kind = enters, memory
         if enters == "source":
             self.slots, self.traits = 1, Traits(zero_is_none=None)
+        if memory != "recurrent":
+            loops, lookback = int(memory == "self") + 1, int(memory == "shift")
+            self.traits = Traits(recurrent=False, loops=loops, lookback=lookback)
         if projections not in ("shared", "layerwise"):
             raise UserError(f"route.projections={projections!r}: give shared or layerwise")
         self.source, self.projections, self.initial_gamma = source, projections, gamma
@@ -78,9 +92,10 @@ class LRT(Route):
                 f"route.source={source}: give a number of blocks from 1 to {shape.blocks}, or top"
             )
         self.tap: int | Literal["top"] = "top" if source == "top" else 2 * source
-        self.needs = Taps(top=True) if self.tap == "top" else Taps(units=(self.tap,))
+        if self.kind in ("recurrent", "self"):
+            self.needs = Taps(top=True) if self.tap == "top" else Taps(units=(self.tap,))
         self.interval = range(shape.units if self.tap == "top" else self.tap)
-        if self.enters == "injection":
+        if self.enters != "source":
             self.setup_injection(shape)
 
     def setup_injection(self, shape: Shape) -> None:
@@ -103,8 +118,24 @@ class LRT(Route):
     def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
         return taps[self.tap]
 
+    def receives(self, at: View) -> Tensor:
+        return torch.ones_like(at.start) if self.kind == "self" else super().receives(at)
+
+    def incoming(self, memory: Memory | None, at: View, table: Tensor) -> Memory | None:
+        if self.kind != "shift":
+            return memory
+        assert at.before is not None
+        return self.receive(rms_norm(F.embedding(at.before, table)), self.receives(at), at)
+
     def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
-        if unit % 2 or self.enters == "source":
+        return self.inject(unit, x, memory) if self.enters == "injection" else x
+
+    def read(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
+        return self.inject(unit, x, memory) if self.enters == "read" else x
+
+    def inject(self, unit: int, x: Tensor, memory: Memory | None) -> Tensor:
+        """alpha x + gamma m before a mixer, ``(B, P, d)``."""
+        if unit % 2:
             return x
         block = unit // 2
         if memory is None:
@@ -137,7 +168,7 @@ class LRT(Route):
         return memory.derived["key", group], memory.derived["value", group]
 
     def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
-        if self.enters == "injection":
+        if self.enters != "source":
             return ()
         if memory is None:
             assert at.embedding is not None

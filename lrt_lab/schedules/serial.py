@@ -24,4 +24,4 @@ class Serial(Schedule):
         yield Pass(frame.positions, hidden, 1.0, "exact")
 
     def cost(self, length: int, decoder: Decoder) -> float:
-        return float(length)
+        return float(length * decoder.route.traits.loops)

@@ -74,7 +74,7 @@ def test_the_state_path_reaches_as_far_as_its_passes(
     ids, t = own_ids(), T - 3
     hidden = run(Jacobi(feedback + 1), decoder, Frame(ids))[-1].hidden
     reached = heard(hidden[:, t].square().sum(), decoder.embedding, ids)
-    distance = feedback if route in RECURRENT else 0
+    distance = route().traits.lookback + (feedback if route in RECURRENT else 0)
     assert reached.tolist() == [[t - distance <= s <= t for s in range(T)]] * B
 
 

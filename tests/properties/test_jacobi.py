@@ -30,7 +30,7 @@ def passes(decoder: Decoder, frame: Frame, count: int) -> list[Tensor]:
 @each_near_pair
 def test_enough_passes_reach_the_exact_recurrence(backbone: Case, route: Case, mixer: str) -> None:
     decoder = small_decoder(backbone(), route(), mixer=MIXERS[mixer])
-    feedback = T - 1 + route().traits.offset if route().traits.recurrent else 0
+    feedback = route().traits.feedback(T)
     frame = Frame(tokens())
     assert error(passes(decoder, frame, feedback + 1)[-1], exact(decoder, frame)) <= SAME
 

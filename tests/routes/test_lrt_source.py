@@ -52,7 +52,7 @@ def test_readers_may_ignore_it_or_read_nothing_else(weight: float) -> None:
         assert error(read[:, 1:], decoder.backbone.hidden(plain, 3)[:, 1:]) > DIFFERENT
 
 
-def test_it_enters_in_one_of_two_ways() -> None:
-    with pytest.raises(UserError, match=r"^route.enters='both': give injection or source$"):
+def test_it_enters_in_one_of_three_ways() -> None:
+    with pytest.raises(UserError, match=r"^route.enters='both': give injection, read or source$"):
         LRT(enters="both")
     assert small_decoder(PreNorm(), LRT(enters="injection")).route.gamma.shape == (4,)

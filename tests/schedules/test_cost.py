@@ -18,6 +18,8 @@ PASSES = {
     "gather_ffn": 3,
     "householder": 0.75 * 3 + 0.25 * 4,
     "lrt": 2,
+    "lrt_control": 2,
+    "lrt_read": 2,
     "lrt_source": 2,
     "rounds": 1 + 1 + 2,
     "t2mlr": 2 + 15 * 2 / 4,

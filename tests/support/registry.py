@@ -44,6 +44,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"source": "top"},
         {"projections": "layerwise"},
         {"enters": "source"},
+        {"enters": "read"},
+        {"memory": "zero"},
+        {"memory": "shift"},
+        {"memory": "self"},
     ),
     "FullBandwidth": ({"state": "raw", "gate_norm": False, "input_norm": False},),
     "Interleaved": (
