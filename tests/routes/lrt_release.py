@@ -104,15 +104,19 @@ def prefixed(arrays: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
-def release_model(arrays: dict[str, Tensor]) -> Decoder:
+def release_model(
+    arrays: dict[str, Tensor],
+    model: type[Decoder] = ReleaseDecoder,
+    mixer: type[Attention] = ReleaseAttention,
+) -> Decoder:
     """The release's model with the file's weights, float64."""
-    decoder = ReleaseDecoder(
+    decoder = model(
         WIDTH,
         BLOCKS,
         VOCAB,
         backbone=PreNorm(stream_scales=True),
         route=LRT(source="top", projections="layerwise"),
-        mixer=ReleaseAttention(heads=HEADS),
+        mixer=mixer(heads=HEADS),
         eps=EPS,
     ).double()
     weights = targets(prefixed(arrays, "param."))

@@ -1,9 +1,9 @@
-"""nanochat's trunk from the lab's classes, for the Full-bandwidth reference that was run on it.
+"""nanochat's trunk from the lab's classes, for the references that were run on it.
 
 What differs from the lab's own parts is replaced here: norms without gains and with the smallest
-eps, given rotary tables, sharper attention, value embeddings in the first and last block, the
-previous token's embedding smeared into the plain input, half of the stack backed out of the top,
-capped scores. Sweeps, the route and its schedule are the lab's.
+eps, given rotary tables, sharper attention, value embeddings in the last block and every other one
+below, the previous token's embedding smeared into the plain input, half of the stack backed out of
+the top, capped scores. Sweeps, the route and its schedule are the lab's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame, View
 from lrt_lab.layers import constant, parameter, rms_norm, rotate
 from lrt_lab.mixers import Attention
-from lrt_lab.routes import FullBandwidth
+from lrt_lab.routes import Route
 
-EPS = torch.finfo(torch.float64).eps
-BLOCKS, WIDTH, VOCAB, HEADS, SMEARED, GATED = 3, 48, 24, 2, 24, 12
+WIDTH, VOCAB, HEADS, SMEARED, GATED = 48, 24, 2, 24, 12
+
+
+def embeds(block: int, blocks: int) -> bool:
+    """Whether a block adds value embeddings."""
+    return block % 2 == (blocks - 1) % 2
 
 
 class TrunkAttention(Attention):
@@ -31,13 +35,15 @@ class TrunkAttention(Attention):
 
     cos: Tensor
     sin: Tensor
+    eps: float
 
     def setup(self, shape, block: int) -> None:
         super().setup(shape, block)
-        self.embeds = block % 2 == 0
+        self.embeds = embeds(block, shape.blocks)
         if self.embeds:
-            self.table = parameter(shape.vocab, WIDTH, init=constant(0.0), role="embedding")
-            self.table_gate = parameter(HEADS, GATED, init=constant(0.0), role="connection")
+            kv_width = self.kv_heads * self.head_dim
+            self.table = parameter(shape.vocab, kv_width, init=constant(0.0), role="embedding")
+            self.table_gate = parameter(self.kv_heads, GATED, init=constant(0.0), role="matrix")
 
     def forward(self, reads, at: View, buffer, inject):
         def with_values(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +57,7 @@ class TrunkAttention(Attention):
 
     def place(self, x: Tensor, at: View) -> Tensor:
         table = tuple(t[list(at.positions)].unsqueeze(-2) for t in (self.cos, self.sin))
-        return 1.2 * rms_norm(rotate(x, table), EPS)
+        return 1.2 * rms_norm(rotate(x, table), self.eps)
 
 
 class Halfway(NamedTuple):
@@ -67,6 +73,7 @@ class Backout(PreNorm):
 
     def setup(self, shape, slots: int) -> None:
         super().setup(shape, slots)
+        self.middle = 2 * (shape.blocks // 2) + 1
         self.out = parameter(1, init=constant(0.0), role="connection")
 
     def start(self, x, sources) -> Stream:
@@ -74,7 +81,7 @@ class Backout(PreNorm):
 
     def write(self, state, unit: int, y: Tensor):
         state = super().write(state, unit, y)
-        return state._replace(middle=state.x) if unit == 2 * (BLOCKS // 2) + 1 else state
+        return state._replace(middle=state.x) if unit == self.middle else state
 
     def finish(self, state) -> Tensor:
         return state.x - self.out * state.middle
@@ -103,7 +110,7 @@ class TrunkDecoder(Decoder):
         return 15 * torch.tanh(super().logits(hidden) / 15)
 
 
-def names() -> dict[str, str]:
+def names(blocks: int) -> dict[str, str]:
     """The lab's parameter -> name of the reference's."""
     found = {
         "embedding": "transformer.wte.weight",
@@ -114,31 +121,52 @@ def names() -> dict[str, str]:
         "backbone.stream": "resid_lambdas",
         "backbone.skip": "x0_lambdas",
     }
-    for i in range(BLOCKS):
+    for i in range(blocks):
         mixer, theirs = f"units.{2 * i}.body.", f"transformer.h.{i}."
         for ours, name in (("query", "q"), ("key", "k"), ("value", "v"), ("out", "proj")):
             found[mixer + ours] = f"{theirs}attn.c_{name}.weight"
         found[f"units.{2 * i + 1}.body.up"] = f"{theirs}mlp.c_fc.weight"
         found[f"units.{2 * i + 1}.body.down"] = f"{theirs}mlp.c_proj.weight"
-        if i % 2 == 0:
+        if embeds(i, blocks):
             found[f"{mixer}table"] = f"value_embeds.{i}.weight"
             found[f"{mixer}table_gate"] = f"{theirs}attn.ve_gate.weight"
     return found
 
 
-def trunk(arrays: dict[str, Tensor]) -> Decoder:
-    """The trunk with the file's weights, float64."""
+def initial_scalars(blocks: int, length: int) -> dict[str, list[float]]:
+    """nanochat's learned scalars before training, and each block's window, of the pattern SSSL."""
+    # A quarter of the context, rounded up to whole tiles of 128; the last block sees everything.
+    short = -(-length // 4 // 128) * 128
+    windows = [length if block % 4 == 3 else short for block in range(blocks)]
+    return {
+        "resid_lambdas": [1.15 - 0.10 * block / (blocks - 1) for block in range(blocks)],
+        "x0_lambdas": [0.20 - 0.15 * block / (blocks - 1) for block in range(blocks)],
+        "backout": [0.2],
+        "smear_lambda": [0.0],
+        "windows": [*windows[:-1], length],
+    }
+
+
+def trunk(
+    arrays: dict[str, Tensor],
+    blocks: int,
+    kv_heads: int,
+    dtype: torch.dtype,
+    route: Route | None = None,
+    **more: Tensor,
+) -> Decoder:
+    """The trunk with the file's weights, and with more of them under the lab's names."""
+    eps = torch.finfo(dtype).eps
     decoder = TrunkDecoder(
         WIDTH,
-        BLOCKS,
+        blocks,
         VOCAB,
         backbone=Backout(stream_scales=True),
-        route=FullBandwidth(eps=EPS),
-        mixer=TrunkAttention(heads=HEADS),
-        eps=EPS,
-    ).double()
-    weights = {ours: arrays[f"param.{theirs}"] for ours, theirs in names().items()}
-    weights |= {"route.value": arrays["W_U"], "route.gate": arrays["W_G"]}
+        route=route,
+        mixer=TrunkAttention(heads=HEADS, kv_heads=kv_heads),
+        eps=eps,
+    ).to(dtype)
+    weights = {ours: arrays[f"param.{theirs}"] for ours, theirs in names(blocks).items()} | more
     rest = {name for name, _ in decoder.named_parameters()} - set(weights)
     assert all(name.endswith("norm.gain") for name in rest)
     with torch.no_grad():
@@ -146,5 +174,5 @@ def trunk(arrays: dict[str, Tensor]) -> Decoder:
             target.copy_(weights[name]) if name in weights else nn.init.ones_(target)
     for unit in decoder.units:
         if isinstance(unit.body, TrunkAttention):
-            unit.body.cos, unit.body.sin = arrays["cos"], arrays["sin"]
+            unit.body.cos, unit.body.sin, unit.body.eps = arrays["cos"], arrays["sin"], eps
     return decoder

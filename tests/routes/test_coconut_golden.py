@@ -38,17 +38,23 @@ def frame() -> Frame:
     )
 
 
+def counted_sweeps(monkeypatch: pytest.MonkeyPatch) -> list[range]:
+    """The positions of every sweep from now on."""
+    calls, sweep = [], Decoder.sweep
+
+    def counted(self: Decoder, frame: Frame, positions: range, *args, **options):
+        calls.append(positions)
+        return sweep(self, frame, positions, *args, **options)
+
+    monkeypatch.setattr(Decoder, "sweep", counted)
+    return calls
+
+
 def test_the_ragged_batch_and_its_gradients(
     model: tuple[Decoder, dict[str, nn.Parameter]], frame: Frame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder, parameters = model
-    calls, sweep = [], Decoder.sweep
-
-    def counted(self: Decoder, *args, **options):
-        calls.append(args)
-        return sweep(self, *args, **options)
-
-    monkeypatch.setattr(Decoder, "sweep", counted)
+    calls = counted_sweeps(monkeypatch)
     (only,) = run(Curriculum(), decoder, frame)
     assert len(calls) == int(ARRAYS["forward_calls"])
     logits = decoder.logits(only.hidden)
@@ -77,10 +83,14 @@ def test_the_exact_recurrence(model: tuple[Decoder, dict], frame: Frame) -> None
 
 
 @torch.no_grad()
-def test_greedy_decoding(model: tuple[Decoder, dict]) -> None:
+def test_greedy_decoding(model: tuple[Decoder, dict], monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, prompt = model[0], ARRAYS["gen_prompt"]
     ids, expected = prompt, ARRAYS["gen_tokens"]
     new = Frame(prompt, position=torch.arange(10).unsqueeze(0), silent=prompt == LATENT)
+    calls = counted_sweeps(monkeypatch)
+    run(Curriculum(), decoder, new)
+    cached = expected.shape[1] - prompt.shape[1] - 1
+    assert len(calls) + cached == int(ARRAYS["gen_forward_calls"])
     cache = decoder.cache(1, 16)
     while True:
         hidden, cache = decoder.step(new, cache)

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
+from lrt_lab.routes import FullBandwidth
 from lrt_lab.schedules import Clock, Jacobi, PassMix, pass_mix
 from tests.routes.nanochat_trunk import names, trunk
 from tests.support.compare import error
@@ -19,11 +20,14 @@ from tests.support.models import exact, run
 STATES = {"rtol": 1e-9, "atol": 1e-10}
 ARRAYS = golden("fbt_nanochat_trunk")
 IDS = ARRAYS["idx"]
+BLOCKS = 3
 
 
 @pytest.fixture
 def decoder() -> Decoder:
-    return trunk(ARRAYS)
+    route = FullBandwidth(eps=torch.finfo(torch.float64).eps)
+    fusion = {"route.value": ARRAYS["W_U"], "route.gate": ARRAYS["W_G"]}
+    return trunk(ARRAYS, BLOCKS, 2, torch.float64, route, **fusion)
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def test_three_passes_with_plain_prefixes(
     assert_close(loss.detach(), ARRAYS["loss"], **STATES)
     loss.backward()
     gradients = {name: p.grad for name, p in decoder.named_parameters()}
-    for ours, theirs in names().items():
+    for ours, theirs in names(BLOCKS).items():
         assert error(gradients[ours], ARRAYS[f"grad.{theirs}"]) <= 1e-9, ours
     assert error(gradients["route.value"], ARRAYS["grad_W_U"]) <= 1e-9
     assert error(gradients["route.gate"], ARRAYS["grad_W_G"]) <= 1e-9

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from lrt_kernels import depth_score
 from lrt_lab.backbones import PairwiseAttentionResiduals
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame, View
 from lrt_lab.mixers import Attention
-from lrt_lab.routes import Householder, NoRoute
+from lrt_lab.routes import Householder, NoRoute, householder
 from lrt_lab.routes.householder import reflect
 from lrt_lab.schedules import Jacobi
 from tests.support.compare import SAME, error
@@ -35,6 +36,35 @@ def compactor(arrays: dict[str, Tensor]) -> Householder:
         for own, theirs in zip(found.turn, arrays["W"], strict=True):
             own.copy_(theirs)
     return found
+
+
+def test_what_the_compactor_computes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = golden("s3e42_compactor")
+    route = compactor(arrays)
+    assert route.eps == float(arrays["eps"])
+    gather, bank = route.gather, [(r.unsqueeze(1), None) for r in arrays["bank"].unbind(1)]
+    scores = [
+        depth_score(r, q, gather.eps, b, gather.scale)
+        for (r, _), q, b in zip(bank, gather.query, gather.bias, strict=True)
+    ]
+    # (B, S, N), as the file has them.
+    logits = torch.stack(scores, dim=-1)[:, 0]
+    assert_close(logits.detach(), arrays["logits"], **STATES)
+    assert_close(logits.softmax(-1).detach(), arrays["alpha"], **STATES)
+    met: list[tuple[Tensor, Tensor]] = []
+
+    def met_by(g: Tensor, v: Tensor) -> Tensor:
+        met.append((g, v))
+        return reflect(g, v)
+
+    monkeypatch.setattr(householder, "reflect", met_by)
+    ids = arrays["token_ids"].unsqueeze(1)
+    at = View(range(1), 1, ids, torch.zeros_like(ids, dtype=torch.bool))
+    route.receive(route.emit({"bank": bank}, None, at), ~at.start, at)
+    ((gathered, v),) = ((g[:, 0].detach(), v[:, 0].detach()) for g, v in met)
+    assert_close(v, arrays["v"], **STATES)
+    assert_close(reflect(gathered, arrays["normal"]), arrays["slots"], **STATES)
+    assert_close(v / v.norm(dim=-1, keepdim=True), arrays["normal"], **STATES)
 
 
 def test_the_compactor_and_its_gradients() -> None:

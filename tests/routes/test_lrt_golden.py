@@ -13,6 +13,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.routes.lrt import LRT
 from lrt_lab.schedules import Interleaved, Jacobi, Pass, Schedule, SinglePass
 from lrt_lab.schedules.interleaved import write_back
+from tests.routes.lrt_refresh import RefreshedAttention, RefreshedDecoder
 from tests.routes.lrt_release import BLOCKS, prefixed, release_model, targets
 from tests.support.compare import error
 from tests.support.golden import golden
@@ -23,6 +24,7 @@ LOGITS = 1e-6
 
 RECURRENCE = golden("lrt_tiny_recurrence")
 FILES = ["lrt_interleaved_S1", "lrt_interleaved_S2", "lrt_interleaved_S4"]
+REFRESH = "lrt_interleaved_S2_refresh"
 
 
 @pytest.fixture
@@ -60,7 +62,8 @@ def test_the_exact_recurrence(decoder: Decoder, frame: Frame) -> None:
 def test_no_memory(decoder: Decoder, frame: Frame) -> None:
     with torch.no_grad():
         (only,) = run(SinglePass(), decoder, frame)
-        assert furthest(decoder.logits(only.hidden), RECURRENCE["zero_mem_logits"]) <= LOGITS
+        for name in ("zero_mem_logits", "logits_h_final_prev_None"):
+            assert furthest(decoder.logits(only.hidden), RECURRENCE[name]) <= LOGITS
 
 
 def test_every_refinement_pass(decoder: Decoder, frame: Frame) -> None:
@@ -71,9 +74,15 @@ def test_every_refinement_pass(decoder: Decoder, frame: Frame) -> None:
             assert furthest(decoder.logits(scored.hidden), logits) <= LOGITS
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_interleaved_losses_memory_and_gradients(name: str, decoder: Decoder, frame: Frame) -> None:
+@pytest.mark.parametrize("name", [*FILES, REFRESH])
+def test_interleaved_losses_memory_and_gradients(name: str, frame: Frame) -> None:
     expected = golden(name)
+    for given in ("idx", "targets"):
+        assert torch.equal(expected[given], RECURRENCE[given])
+    # No window: it is wider than the row.
+    assert expected["window"] >= frame.length
+    bodies = (RefreshedDecoder, RefreshedAttention) if expected["kv_refresh"] else ()
+    decoder = release_model(RECURRENCE, *bodies)
     schedule: Schedule = Interleaved(int(expected["S"]))
     passes = run(schedule, decoder, frame)
     by_token = [token_losses(decoder, scored) for scored in passes]

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.routes import T2MLR
+from lrt_lab.routes.t2mlr import EPS, GROW, SHRINK
 from lrt_lab.schedules import MiddleJacobi
 from tests.routes.t2mlr_release import GATE, release_gate, release_model
 from tests.support.compare import error
@@ -35,6 +36,8 @@ def decoder() -> Decoder:
 
 @pytest.fixture
 def frame() -> Frame:
+    # Two of the release's flow: every position receives.
+    assert (LLAMA["control_flows"] == 2).all()
     return Frame(LLAMA["input_ids"])
 
 
@@ -68,6 +71,8 @@ def test_the_gate_does_nothing_at_its_initial_values() -> None:
 def test_the_cache_update_and_its_gradients() -> None:
     arrays = golden("t2mlr_cache_update")
     h, cache = (arrays[name].clone().requires_grad_() for name in ("h", "R_prev"))
+    bounds = (1 / arrays["clamp"], arrays["clamp"], arrays["eps"])
+    assert pytest.approx([float(bound) for bound in bounds]) == (SHRINK, GROW, EPS)
     new = T2MLR(norm="clamped").update(h, cache)
     assert error(new, arrays["R_new"]) <= GATE_NEAR
     (new * arrays["cotangent"]).sum().backward()
