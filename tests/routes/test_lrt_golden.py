@@ -54,7 +54,7 @@ def test_the_exact_recurrence(decoder: Decoder, frame: Frame) -> None:
         assert_close(cache.carried, RECURRENCE["seq_h_final"][:, -1:], **STATES)
         assert furthest(decoder.logits(hidden), RECURRENCE["seq_logits"]) <= LOGITS
     for block in range(BLOCKS):
-        buffer = cache.buffers[2 * block]
+        buffer = cache.buffers[0][2 * block]
         assert_close(buffer.k, RECURRENCE[f"seq_cache_k{block}"], **STATES)
         assert_close(buffer.v, RECURRENCE[f"seq_cache_v{block}"], **STATES)
 
