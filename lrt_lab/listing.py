@@ -17,13 +17,14 @@ FAMILIES = (
     ("mixer", "Mixer", "mixers"),
     ("ffn", "FeedForward", "layers/ffn.py"),
     ("optimizer", "Optimization", "training/optimizer.py"),
+    ("data", "Data", "data"),
 )
 
 
 def parts(base: str, where: str, package: Path = Path(__file__).parent) -> dict[str, str]:
     """Name -> first line of the docstring of every subclass of ``base`` defined there."""
     root = package / where
-    files = sorted(root.glob("*.py")) if root.is_dir() else [root]
+    files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
     classes = [node for file in files for node in _classes(file)]
     known, found = {base}, dict[str, str]()
     for _ in classes:
@@ -32,7 +33,8 @@ def parts(base: str, where: str, package: Path = Path(__file__).parent) -> dict[
                 isinstance(b, ast.Name) and b.id in known for b in node.bases
             ):
                 known.add(node.name)
-                found[node.name] = (ast.get_docstring(node) or "").split("\n")[0]
+                if not _abstract(node):
+                    found[node.name] = (ast.get_docstring(node) or "").split("\n")[0]
     return dict(sorted(found.items()))
 
 
@@ -42,10 +44,20 @@ def _classes(file: Path) -> Iterator[ast.ClassDef]:
             yield node
 
 
+def _abstract(node: ast.ClassDef) -> bool:
+    """Whether the class itself leaves something to those below it."""
+    methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+    return any(
+        isinstance(d, ast.Name) and d.id == "abstractmethod"
+        for method in methods
+        for d in method.decorator_list
+    )
+
+
 def list_parts() -> None:
     """Show the parts that a config can name.
 
-    Backbones, routes, schedules, mixers, FFNs, optimizers.
+    Backbones, routes, schedules, mixers, FFNs, optimizers, data.
     """
     from lrt_lab.console import console
 
@@ -53,5 +65,6 @@ def list_parts() -> None:
     # One line each, never wrapped, so that the list can be searched.
     for option, base, where in FAMILIES:
         for name, line in parts(base, where).items():
-            out.print(f"model.{option:11}{name:29}{line}", markup=False, soft_wrap=True)
+            place = option if option == "data" else f"model.{option}"
+            out.print(f"{place:17}{name:29}{line}", markup=False, soft_wrap=True)
     out.print("Options of a part: lrt-lab fit --model.route.help LRT", markup=False)

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lrt_lab.backbones import Backbone
+from lrt_lab.data.batch import Batch
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.layers import FeedForward
@@ -17,8 +18,6 @@ from lrt_lab.routes import Route
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, Schedule, SinglePass
 from lrt_lab.training.loss import training_loss
 from lrt_lab.training.optimizer import Optimization
-
-Batch = dict[str, Tensor]
 
 
 class LanguageModel(LightningModule):
@@ -35,7 +34,7 @@ class LanguageModel(LightningModule):
             position to position, as many Jacobi passes as the exact recurrence takes.
         width: features of a hidden state.
         blocks: number of blocks; a block is a mixer unit and an FFN unit.
-        vocab: number of token ids; 256 bytes and the document separator.
+        vocab: number of token ids; null is as many as the data has, text if nothing else is said.
         seed: keys the initial values and every random draw.
     """
 
@@ -49,7 +48,7 @@ class LanguageModel(LightningModule):
         schedule: Schedule | None = None,
         width: int = 64,
         blocks: int = 4,
-        vocab: int = 257,
+        vocab: int | None = None,
         seed: int = 1,
     ) -> None:
         super().__init__()
@@ -67,8 +66,9 @@ class LanguageModel(LightningModule):
                 f"model.schedule={type(schedule).__name__} lets memory in at silent positions only:"
                 f" with model.route={type(route).__name__}, choose another schedule, or Coconut"
             )
+        ids = 257 if vocab is None else vocab
         self.schedule, self.optimization, self.seed = schedule, optimizer, seed
-        self.decoder = Decoder(width, blocks, vocab, backbone, route, mixer, ffn, seed=seed)
+        self.decoder = Decoder(width, blocks, ids, backbone, route, mixer, ffn, seed=seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The weighted loss of the schedule's passes, in nats per token."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from lrt_lab.backbones import Backbone
+from lrt_lab.data.base import Data
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
@@ -18,15 +19,17 @@ PARTS: dict[str, type] = {
     "mixer": Mixer,
     "ffn": FeedForward,
     "optimizer": Optimization,
+    "data": Data,
 }
 
 
 def parts_of(base: type) -> dict[str, type]:
-    """Subclasses by name, in the order of their import."""
+    """Subclasses that can be built, by name, in the order of their import."""
     found: dict[str, type] = {}
     subs: list[type] = base.__subclasses__()
     for sub in subs:
-        found[sub.__name__] = sub
+        if not inspect.isabstract(sub):
+            found[sub.__name__] = sub
         found |= parts_of(sub)
     return found
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import Batch, positions
+
 __all__ = ["EvaluationSlice", "document_ids", "windows"]
 
 
@@ -21,27 +23,32 @@ def document_ids(tokens: Tensor, separator: int) -> Tensor:
 
 @dataclass(frozen=True)
 class EvaluationSlice:
-    """Fixed windows of one split, in order of the text.
+    """Fixed rows of one split.
 
     Attributes:
-        tokens: (N, length + 1) int64. A window predicts its positions 1..length. Neighbours in the
-            full split share one token, the last target of one and the first input of the next, so
-            each token is a target once.
-        document: (N, length + 1) int64 document ids, as in a training batch.
-        bytes: How many targets are bytes. Separators are predicted and their loss counts, but they
-            carry no byte of text, so bits per byte divide by this number.
-        sha256: Hash of the tokens and their shape: equal hashes mean the same evaluation.
+        batch: All rows, as in a training batch. Of text, windows in order: neighbours in the full
+            split share one token, the last target of one and the first input of the next, so each
+            token is a target once.
+        bytes: How many targets are bytes, 0 where there is no text. Separators are predicted and
+            their loss counts, but they carry no byte, so bits per byte divide by this number.
+        sha256: Hash of the rows and their shape: equal hashes mean the same evaluation.
     """
 
-    tokens: Tensor
-    document: Tensor
+    batch: Batch
     bytes: int
     sha256: str
 
+    def __len__(self) -> int:
+        return len(self.batch["tokens"])
+
     @property
-    def targets(self) -> int:
-        """How many tokens are predicted, separators included."""
-        return self.tokens[:, 1:].numel()
+    def positions(self) -> int:
+        """How many positions there are, all rows together."""
+        return positions(self.batch)
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """Some of the rows."""
+        return {name: values[start:stop] for name, values in self.batch.items()}
 
 
 def windows(stream: Tensor, length: int, size: int | None, separator: int) -> EvaluationSlice:
@@ -56,8 +63,7 @@ def windows(stream: Tensor, length: int, size: int | None, separator: int) -> Ev
     tokens = stream.long()[starts[:, None] + torch.arange(length + 1)]
     raw = str(tuple(tokens.shape)).encode() + tokens.numpy().astype("<i2").tobytes()
     return EvaluationSlice(
-        tokens=tokens,
-        document=document_ids(tokens, separator),
+        batch={"tokens": tokens, "document": document_ids(tokens, separator)},
         bytes=int((tokens[:, 1:] != separator).sum()),
         sha256=hashlib.sha256(raw).hexdigest(),
     )

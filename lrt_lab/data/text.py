@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from lightning.pytorch import LightningDataModule
 from litdata import StreamingDataLoader
 from torch import Tensor
 
+from lrt_lab.data import corpora
+from lrt_lab.data.base import Data, at_least, held_out
+from lrt_lab.data.batch import Batch
 from lrt_lab.data.cards import Card
 from lrt_lab.data.chunks import SEPARATOR, VOCABULARY, prepared, stream, tokens
 from lrt_lab.data.slices import EvaluationSlice, document_ids, windows
 from lrt_lab.errors import UserError
 
 __all__ = ["TextData"]
-
-Batch = dict[str, Tensor]
 
 
 def collate(items: list[Tensor]) -> Batch:
@@ -29,7 +29,7 @@ def collate(items: list[Tensor]) -> Batch:
     return {"tokens": stacked, "document": document_ids(stacked, SEPARATOR)}
 
 
-class TextData(LightningDataModule):
+class TextData(Data):
     """Byte-level text, packed into windows with document separators.
 
     Args:
@@ -43,7 +43,6 @@ class TextData(LightningDataModule):
         validation_bytes: The same for the slice that is scored during training.
     """
 
-    vocabulary = VOCABULARY
     separator = SEPARATOR
 
     def __init__(
@@ -57,16 +56,17 @@ class TextData(LightningDataModule):
         validation_bytes: int = 32768,
     ) -> None:
         super().__init__()
-        for name, value, least in (
-            ("length", length, 1),
-            ("batch_size", batch_size, 1),
-            ("workers", workers, 0),
-            ("seed", seed, 0),
-            ("validation_bytes", validation_bytes, 1),
-            ("test_bytes", 1 if test_bytes is None else test_bytes, 1),
-        ):
-            if value < least:
-                raise UserError(f"data.{name} is {value}: give a whole number of at least {least}.")
+        at_least(
+            {
+                "length": (length, 1),
+                "batch_size": (batch_size, 1),
+                "workers": (workers, 0),
+                "seed": (seed, 0),
+                "validation_bytes": (validation_bytes, 1),
+                "test_bytes": (1 if test_bytes is None else test_bytes, 1),
+            }
+        )
+        corpora.corpus(corpus)
         self.corpus = corpus
         self.length = length
         self.batch_size = batch_size
@@ -74,6 +74,15 @@ class TextData(LightningDataModule):
         self.seed = seed
         self.test_bytes = test_bytes
         self.validation_bytes = validation_bytes
+
+    @property
+    def vocabulary(self) -> int:
+        """256 bytes and the separator."""
+        return VOCABULARY
+
+    def size(self, split: str) -> int | None:
+        """Predicted tokens of the slice on which runs are judged."""
+        return self.test_bytes if split == "test" else self.validation_bytes
 
     def prepare_data(self) -> None:
         """Prepares the corpus once, in one process per machine."""
@@ -118,18 +127,11 @@ class TextData(LightningDataModule):
             generator=torch.Generator().manual_seed(self.seed),
         )
 
-    def slices(self, split: str, bytes: int | None = None) -> EvaluationSlice:
-        """The fixed windows of a held-out split on which every cell is judged.
+    def slices(self, split: str, size: int | None) -> EvaluationSlice:
+        """The fixed windows of a held-out split, spread evenly over it.
 
-        Args:
-            split: `test` or `validation`.
-            bytes: At most so many predicted tokens, in whole windows spread evenly over the split;
-                None takes all.
-
-        Returns:
-            The slice; its `bytes` counts the targets that are bytes: a separator carries none.
+        The slice's ``bytes`` counts the targets that are bytes: a separator carries none.
         """
-        if split not in ("test", "validation"):
-            raise UserError(f"split is {split!r}: slices come from 'test' or 'validation'.")
+        held_out(split)
         folder, _ = self._prepared
-        return windows(stream(folder / split, self.length), self.length, bytes, SEPARATOR)
+        return windows(stream(folder / split, self.length), self.length, size, SEPARATOR)

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import framed
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.rng import generator
-
-#: A target that is not predicted, as torch's cross entropy has it.
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,11 @@ class Schedule:
     silent: bool = False
 
     def prepare(self, batch: Mapping[str, Tensor], clock: Clock) -> tuple[Frame, Tensor]:
-        """The frame ``(B, T)`` of a training batch, and the target of each of its positions.
+        """The frame ``(B, T)`` of a batch (`lrt_lab.data.batch`), and its positions' targets.
 
-        The batch holds "tokens" and "document", ``(B, T + 1)`` each. Targets are `IGNORED` where
-        nothing is predicted, which only happens beside silent positions.
+        Targets are `IGNORED` where nothing is predicted.
         """
-        tokens, document = batch["tokens"], batch["document"]
-        return Frame.packed(tokens[:, :-1], document[:, :-1]), tokens[:, 1:]
+        return framed(batch)
 
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
         """Yield the scored passes in order.

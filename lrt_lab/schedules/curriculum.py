@@ -18,13 +18,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import ANSWER, IGNORED, QUESTION
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
-from lrt_lab.schedules.base import IGNORED, Clock, Pass, Schedule
-
-#: Labels of a row's tokens beside the numbers 1, 2, .. of its steps.
-QUESTION, ANSWER, PADDING = 0, -1, -2
+from lrt_lab.schedules.base import Clock, Pass, Schedule
 
 
 class Curriculum(Schedule):

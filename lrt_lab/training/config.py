@@ -1,7 +1,7 @@
 """Stacking configuration: defaults < config files in order < overrides. Imports no torch.
 
 A value that names a class replaces what stood there; every other mapping is merged key by key, and
-lists are replaced whole.
+lists are replaced whole. Options without a class are those of the class in force.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping) and isinstance(old, str) and not named:
             # The class was named by its short name; options that follow are its own.
             old = {"class_path": old}
+        if isinstance(old, Mapping) and "class_path" in old and isinstance(value, Mapping):
+            value = value if named or "init_args" in value else {"init_args": value}
         if isinstance(value, Mapping) and isinstance(old, Mapping) and not named:
             result[key] = merge(old, value)
         else:

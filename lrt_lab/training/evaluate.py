@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import framed
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
@@ -80,10 +81,9 @@ class Score:
 
 def batches(part: EvaluationSlice, tokens: int) -> Iterator[tuple[Frame, Tensor]]:
     """The slice's rows, about so many tokens at once, as frames with their targets."""
-    rows = max(1, tokens // (part.tokens.shape[1] - 1))
-    for start in range(0, len(part.tokens), rows):
-        ids, document = part.tokens[start : start + rows], part.document[start : start + rows]
-        yield Frame.packed(ids[:, :-1], document[:, :-1]), ids[:, 1:]
+    rows = max(1, tokens * len(part) // part.positions)
+    for start in range(0, len(part), rows):
+        yield framed(part.rows(start, start + rows))
 
 
 @torch.no_grad()
@@ -93,7 +93,7 @@ def score(
     """Score every position by the last pass that computed it."""
     metric = BitsPerByte()
     device = decoder.head.device
-    by_position = torch.zeros(part.tokens.shape[1] - 1, dtype=torch.float64)
+    by_position = torch.zeros(part.positions // len(part), dtype=torch.float64)
     for frame, targets in batches(part, tokens):
         frame, targets = to(frame, device), targets.to(device)
         losses = torch.zeros(targets.shape, device=device, dtype=torch.float32)
@@ -104,7 +104,7 @@ def score(
             ).to(losses.dtype)
         metric.update(losses.cpu(), targets.cpu())
         by_position += losses.double().sum(0).cpu()
-    return Score(metric, by_position / len(part.tokens))
+    return Score(metric, by_position / len(part))
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ def explain(message: str, options: Sequence[str]) -> str:
         options: every option's dotted name.
     """
     text = " ".join(message.split())
-    group = next((group for group in PARTS if f'"model.{group}"' in text), None)
+    group = next((g for g in PARTS if re.search(rf'key "(?:model\.)?{g}"', text)), None)
     if group:
         known = parts_of(PARTS[group])
         if wrong := re.search(r"import path string: (\S+)", text):

@@ -13,7 +13,6 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 
 from lrt_lab.console import console
-from lrt_lab.data.corpora import corpus
 from lrt_lab.store import FINAL, RunFolder
 from lrt_lab.training.run import Run, refuse_foreign, train
 
@@ -48,7 +47,6 @@ def fit(args: list[str]) -> int:
     bars: tuple[Callback, ...] = (RichProgressBar(),) if terminal else ()
     # What can be refused at once is, before anything is built.
     refuse_foreign(folder, run)
-    corpus(run.config["data"]["corpus"])
     cost = run.price()
     tokens = run.steps * run.tokens_per_step
     passes = f"{cost.passes:g} pass" + ("" if cost.passes == 1 else "es")

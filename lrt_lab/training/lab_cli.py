@@ -7,17 +7,23 @@ being imported.
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-from lrt_lab.data.text import TextData
+import lrt_lab.data.tasks
+import lrt_lab.data.text  # noqa: F401
+from lrt_lab.data.base import Data
 from lrt_lab.errors import UserError
 from lrt_lab.module import LanguageModel
+from lrt_lab.parts import parts_of
+from lrt_lab.training.config import merge_configs
 from lrt_lab.training.evaluate import Evaluation
 from lrt_lab.training.explain import explain
 
@@ -68,10 +74,11 @@ class LabCLI(LightningCLI):
         try:
             super().__init__(
                 LanguageModel,
-                TextData,
+                Data,
+                subclass_mode_data=True,
                 save_config_callback=None,
                 seed_everything_default=False,
-                args=args if isinstance(args, list) else Namespace(args),
+                args=stacked(args) if isinstance(args, list) else Namespace(with_data(args)),
                 run=False,
                 auto_configure_optimizers=False,
                 load_from_checkpoint_support=False,
@@ -99,7 +106,7 @@ class LabCLI(LightningCLI):
         parser.add_class_arguments(Evaluation, "evaluation")
         parser.add_class_arguments(Recording, "recording")
         parser.link_arguments("seed", "model.seed")
-        parser.link_arguments("seed", "data.seed")
+        parser.link_arguments("seed", "data.init_args.seed")
         parser.set_defaults(DEFAULTS)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -107,17 +114,55 @@ class LabCLI(LightningCLI):
             self.config = parser.parse_object(args.as_dict())
         else:
             self.config = parser.parse_args(args)
+        chosen, model = self.config["data"], self.config["model"]
+        name = chosen["class_path"].rpartition(".")[2]
+        self.data = parts_of(Data)[name](**chosen["init_args"].as_dict())
+        if model["vocab"] is None:
+            model["vocab"] = self.data.vocabulary
+        if model["vocab"] < self.data.vocabulary:
+            raise UserError(
+                f"model.vocab={model['vocab']}: {name} has {self.data.vocabulary} token ids; "
+                "give at least as many, or null"
+            )
 
     def instantiate_classes(self) -> None:
         """Nothing yet: see `build`."""
 
-    def build(self) -> tuple[LanguageModel, TextData]:
+    def build(self) -> tuple[LanguageModel, Data]:
         """Instantiate the config: a freshly initialised model, and its data."""
         try:
             self.config_init = self.parser.instantiate(self.config)
         except ArgumentError as error:
             raise UserError(explain(str(error), options(self.parser))) from None
         return self.config_init["model"], self.config_init["data"]
+
+
+def stacked(args: list[str]) -> list[str]:
+    """Command-line arguments with all config files merged into one that comes first.
+
+    So that files stack as a suite's do: a class that is named brings its own defaults.
+    """
+    files, flags, rest = [], [], iter(args)
+    for arg in rest:
+        name, equals, value = arg.partition("=")
+        if name in ("-c", "--config"):
+            files.append(value if equals else next(rest, ""))
+        else:
+            flags.append(arg)
+    config = merge_configs(files)
+    if any(flag.partition("=")[0] in ("--data", "--data.class_path") for flag in flags):
+        config.pop("data", None)
+    else:
+        config = with_data(config)
+    return [f"--config={json.dumps(config)}", *flags]
+
+
+def with_data(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with its data's class said; without one it is text, whose options may be flat."""
+    data = config.get("data") or {}
+    if isinstance(data, Mapping) and "class_path" not in data:
+        data = {"class_path": "TextData", "init_args": data}
+    return {**config, "data": data}
 
 
 FIT = "Train one cell, evaluate it, and record it. Defaults < --config files in order < flags."

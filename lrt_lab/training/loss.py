@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
-from lrt_lab.schedules.base import IGNORED
 
 
 def training_loss(
@@ -21,15 +21,15 @@ def training_loss(
         decoder: the model.
         schedule: which passes are run and how they weigh.
         frame: ids ``(B, T)``.
-        targets: the next token of each position, ``(B, T)``.
+        targets: what each position predicts, ``(B, T)``; `IGNORED` where it predicts nothing.
         clock: where training stands.
     """
     terms = []
     for scored in schedule.passes(decoder, frame, clock):
         own = pick(targets, scored.positions)
         losses = token_losses(decoder, scored.hidden, own)
-        # Beside silent positions not everything is predicted; what is ignored counts as zero.
-        mean = losses.mean() if frame.silent is None else losses.sum() / (own != IGNORED).sum()
+        # What is ignored counts as zero; a pass over few positions may predict nothing at all.
+        mean = losses.sum() / (own != IGNORED).sum().clamp(min=1)
         terms.append(scored.weight * mean)
     return torch.stack(terms).sum()
 

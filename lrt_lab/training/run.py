@@ -71,18 +71,23 @@ class Run:
     def price(self) -> Cost:
         """What it costs, from the meter; takes no data."""
         # Neither the seed nor the number of steps changes the cost of a token.
-        name = config_hash([self.config["model"], self.config["data"]["length"]])
+        name = config_hash([self.config["model"], self.length])
         if name not in PRICES:
             with torch.device("meta"):
                 module, _ = self.cli.build()
-            PRICES[name] = measure(module.decoder, module.schedule, self.config["data"]["length"])
+            PRICES[name] = measure(module.decoder, module.schedule, self.length)
         return PRICES[name]
+
+    @property
+    def length(self) -> int:
+        """Positions per row of the data."""
+        return self.cli.data.length
 
     @property
     def tokens_per_step(self) -> int:
         """Positions that one optimizer step trains on."""
-        data, trainer = self.config["data"], self.config["trainer"]
-        return data["batch_size"] * data["length"] * trainer["accumulate_grad_batches"]
+        micros = self.config["trainer"]["accumulate_grad_batches"]
+        return self.cli.data.batch_size * self.length * micros
 
 
 def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +99,9 @@ def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
         return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
     model = {key: value for key, value in parsed["model"].items() if key != "seed"}
-    data = {key: value for key, value in parsed["data"].items() if key != "seed"}
+    given = parsed["data"]["init_args"]
+    options = {key: value for key, value in given.items() if key != "seed"}
+    data = {"class_path": parsed["data"]["class_path"], "init_args": options}
     return plain(
         {
             "seed": parsed["seed"],
@@ -164,7 +171,7 @@ def train(
     write_json(folder / META, meta(run, cost, data.identity(), about))
     evaluation = options["evaluation"]
     validation = (
-        data.slices("validation", data.validation_bytes) if evaluation["validate_every"] else None
+        data.slices("validation", data.size("validation")) if evaluation["validate_every"] else None
     )
     record = Record(
         folder / METRICS,
@@ -174,7 +181,7 @@ def train(
         cost.train_flops_per_token,
     )
     every = options["recording"]["depth_every"]
-    part = data.slices("validation", data.validation_bytes) if every else None
+    part = data.slices("validation", data.size("validation")) if every else None
     depth = () if part is None else (Depth(folder / DEPTH, every, part, record),)
     checkpoints = ModelCheckpoint(
         dirpath=folder / "checkpoints",
@@ -239,7 +246,7 @@ def finish(
         final |= evaluate(
             module.decoder,
             module.schedule,
-            data.slices("test", data.test_bytes),
+            data.slices("test", data.size("test")),
             data.slices("test", size) if size else None,
             options["curve_passes"],
             lambda _: progress(beat),

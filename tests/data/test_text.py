@@ -126,11 +126,11 @@ def small_epoch(small: TextData, epoch: int) -> StreamingDataLoader:
 def test_slices_are_fixed_and_hashed() -> None:
     first, again = data().slices("test", 32768), data(seed=9, batch_size=2).slices("test", 32768)
     assert first.sha256 == again.sha256
-    assert torch.equal(first.tokens, again.tokens)
-    assert first.tokens.shape == first.document.shape == (256, LENGTH + 1)
-    assert first.targets == 32768
-    assert first.bytes == int((first.tokens[:, 1:] != SEPARATOR).sum()) <= first.targets
-    assert torch.equal(first.document, document_ids(first.tokens, SEPARATOR))
+    assert torch.equal(first.batch["tokens"], again.batch["tokens"])
+    assert first.batch["tokens"].shape == first.batch["document"].shape == (256, LENGTH + 1)
+    assert first.positions == 32768
+    assert first.bytes == int((first.batch["tokens"][:, 1:] != SEPARATOR).sum()) <= first.positions
+    assert torch.equal(first.batch["document"], document_ids(first.batch["tokens"], SEPARATOR))
     other = data().slices("validation", 32768)
     assert other.sha256 != first.sha256 != data().slices("test", 16384).sha256
 
@@ -139,19 +139,21 @@ def test_the_whole_split_is_scored_once() -> None:
     whole = data().slices("test", None)
     folder, card = prepared("shakespeare", LENGTH)
     text = stream(folder / "test", LENGTH).long()
-    assert torch.equal(whole.tokens[:, 1:].flatten(), text[1 : 1 + whole.targets])
-    assert len(text) - 1 - whole.targets < LENGTH
+    assert torch.equal(whole.batch["tokens"][:, 1:].flatten(), text[1 : 1 + whole.positions])
+    assert len(text) - 1 - whole.positions < LENGTH
     separators = len(card["splits"]["test"]["documents"]) - 1
-    assert whole.targets - whole.bytes == separators
+    assert whole.positions - whole.bytes == separators
     assert data().slices("test", 10**9).sha256 == whole.sha256
 
 
 def test_a_small_slice_spreads_over_the_split() -> None:
     # 1001 tokens hold 100 windows of 10; four of them start at 0, 250, 500 and 750.
     part = windows(torch.arange(1001) % 256, length=10, size=40, separator=SEPARATOR)
-    assert part.tokens.shape == (4, 11)
-    assert part.tokens[:, 0].tolist() == [0, 250, 500 % 256, 750 % 256]
-    assert windows(torch.arange(101), length=10, size=3, separator=SEPARATOR).tokens.shape == (
+    assert part.batch["tokens"].shape == (4, 11)
+    assert part.batch["tokens"][:, 0].tolist() == [0, 250, 500 % 256, 750 % 256]
+    assert windows(torch.arange(101), length=10, size=3, separator=SEPARATOR).batch[
+        "tokens"
+    ].shape == (
         1,
         11,
     )

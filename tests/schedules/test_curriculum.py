@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lrt_lab.backbones import PreNorm
+from lrt_lab.data.batch import ANSWER, IGNORED, PADDING, QUESTION
 from lrt_lab.errors import UserError
 from lrt_lab.layers import SquaredReLU
 from lrt_lab.mixers import Attention
 from lrt_lab.module import LanguageModel
 from lrt_lab.routes import LRT, Coconut
 from lrt_lab.schedules import Clock, Curriculum
-from lrt_lab.schedules.curriculum import ANSWER, IGNORED, PADDING, QUESTION
 from lrt_lab.training.loss import training_loss
 from lrt_lab.training.optimizer import AdamW
 from tests.support.models import run, small_decoder

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lrt_lab.data.batch import framed
 from lrt_lab.data.slices import EvaluationSlice, document_ids
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
-from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT, NoRoute
 from lrt_lab.schedules import Interleaved, Jacobi, Serial, SinglePass
 from lrt_lab.training.evaluate import Evaluation, Score, curve, evaluate, score
@@ -24,7 +24,7 @@ def part() -> EvaluationSlice:
     tokens = torch.randint(0, 256, (5, 9), generator=generator)
     tokens[1, 4] = 256
     tokens[3, 0] = 256
-    return EvaluationSlice(tokens, document_ids(tokens, 256), 39, "hash")
+    return EvaluationSlice({"tokens": tokens, "document": document_ids(tokens, 256)}, 39, "hash")
 
 
 def decoder(route: type) -> Decoder:
@@ -46,9 +46,8 @@ def test_bits_per_byte_counts_bytes_not_separators() -> None:
 
 def test_score_equals_a_plain_cross_entropy(part: EvaluationSlice) -> None:
     model = decoder(NoRoute)
-    frame = Frame.packed(part.tokens[:, :-1], part.document[:, :-1])
+    frame, targets = framed(part.batch)
     hidden = model.sweep(frame, frame.positions).hidden
-    targets = part.tokens[:, 1:]
     expected = F.cross_entropy(model.logits(hidden).flatten(0, 1), targets.flatten())
     scored = score(model, SinglePass(), part, tokens=16)
     assert scored.loss == pytest.approx(expected.item(), rel=1e-6)

@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
-from lrt_lab.frame import Frame
+from lrt_lab.data.batch import framed
 from lrt_lab.store import read_jsonl, write_text
 from lrt_lab.training.callbacks.record import Record
 from lrt_lab.training.depth import diagnose
@@ -45,9 +45,8 @@ class Depth(Callback):
 
     def __init__(self, path: Path, every: int, part: EvaluationSlice, record: Record) -> None:
         self.path, self.every, self.record = path, every, record
-        rows = max(1, POSITIONS // (part.tokens.shape[1] - 1))
-        ids, document = part.tokens[:rows], part.document[:rows]
-        self.frame, self.targets = Frame.packed(ids[:, :-1], document[:, :-1]), ids[:, 1:]
+        rows = max(1, POSITIONS * len(part) // part.positions)
+        self.frame, self.targets = framed(part.rows(0, rows))
 
     def on_train_start(self, trainer: Trainer, pl_module: LanguageModel) -> None:  # type: ignore[override]
         resumed = trainer.global_step if trainer.global_step else -1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback, Trainer
 
+from lrt_lab.data.batch import positions
 from lrt_lab.store import read_jsonl, write_text
 from lrt_lab.training.evaluate import score
 
@@ -80,8 +81,7 @@ class Record(Callback):
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: LanguageModel, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        tokens = batch["tokens"]
-        self.tokens += tokens.shape[0] * (tokens.shape[1] - 1) * trainer.world_size
+        self.tokens += positions(batch) * trainer.world_size
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         step, last = trainer.global_step, trainer.global_step >= trainer.max_steps
