@@ -233,7 +233,7 @@ def test_what_decoding_computes_is_scored_as_exact(memory: str, same: bool) -> N
     """The controls' last training pass is their exact recurrence, to rounding."""
     decoder = small_decoder(route=LRT(memory=memory))
     ids = torch.randint(0, 40, (4, T + 1), generator=torch.Generator().manual_seed(2))
-    part = EvaluationSlice(ids, torch.zeros_like(ids), 4 * T, "0" * 64)
+    part = EvaluationSlice({"tokens": ids, "document": torch.zeros_like(ids)}, 4 * T, "0" * 64)
     schedule = Jacobi(2) if memory in ("self", "recurrent") else SinglePass()
     test = evaluate(decoder, schedule, part, None, 1)["test"]
     assert (abs(test["exact"]["loss"] - test["last_pass"]["loss"]) <= SAME) == same
