@@ -169,6 +169,8 @@ class Decoder(nn.Module):
                 units.append(Unit(body, width, eps, self.backbone.reads(len(units))))
         self.units = nn.ModuleList(units)
         self.route.setup(self.shape)
+        if self.route.readers is not None:
+            self.backbone.restrict(self.route.readers)
         self.backbone.setup(self.shape, self.route.slots)
         self.embedding = parameter(vocab, width, init=normal(1.0), role="embedding")
         self.norm = RMSNorm(width, eps)
@@ -221,17 +223,17 @@ class Decoder(nn.Module):
         new_buffers = dict(buffers or {})
         saved: dict[int, Any] = {}
         taps: dict[Any, Any] = {}
-        injects = type(route).enter is not Route.enter
-        reads = type(route).read is not Route.read
         for unit in units:
             if unit in route.needs.units:
                 taps[unit] = backbone.hidden(state, unit)
             if unit in save:
                 saved[unit] = state
-            inject = partial(route.enter, unit, memory=memory, at=at) if injects else unchanged
+            inject = unchanged
+            if "enter" in route.ports:
+                inject = partial(route.enter, unit, memory=memory, at=at)
             state = backbone.enter(state, unit, inject)
             read = backbone.read(state, unit)
-            if reads:
+            if "read" in route.ports:
                 read = each(read, partial(route.read, unit, memory=memory, at=at))
             y, buffer = self.evaluate(unit, read, at, memory, new_buffers.get(unit))
             if buffer is not None:

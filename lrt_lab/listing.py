@@ -22,7 +22,7 @@ FAMILIES = (
 
 
 def parts(base: str, where: str, package: Path = Path(__file__).parent) -> dict[str, str]:
-    """Name -> first line of the docstring of every subclass of ``base`` defined there."""
+    """Name -> first line of the docstring of every subclass of ``base`` that can be built."""
     root = package / where
     files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
     classes = [node for file in files for node in _classes(file)]

@@ -70,7 +70,7 @@ class AttentionResiduals(Backbone):
     Queries start at zero: at step 0 every read is the plain mean of its sources (*not* PreNorm's
     sum). With one head a read is never longer than its longest source. A route's residual injection
     changes the coming unit's read and nothing else; a route's sources join the bank right after the
-    embedding and are masked where absent.
+    embedding and are masked where absent, and from readers that are not to see them.
 
     Args:
         block_size: units whose outputs are summed into one source; 1 is full Attention Residuals.
@@ -83,6 +83,7 @@ class AttentionResiduals(Backbone):
     """
 
     scale = 1.0
+    slot_readers: frozenset[int] | None = None
 
     def __init__(
         self, block_size: int = 1, heads: int = 1, key_gain: bool = True, eps: float = 1e-6
@@ -107,6 +108,9 @@ class AttentionResiduals(Backbone):
             self.key_gain = parameter(
                 self.readers, shape.width, init=constant(1.0), role="connection"
             )
+
+    def restrict(self, readers: frozenset[int]) -> None:
+        self.slot_readers = readers
 
     def measure(self, shape: Shape) -> None:
         """Number of readers, and for the embedding and every block the first reader."""
@@ -171,10 +175,12 @@ class AttentionResiduals(Backbone):
         return self._mixture(state, unit, state.values)
 
     def _mixture(self, state: Bank, unit: int, values: Sequence[Tensor]) -> Tensor:
-        logits = [
-            scores[unit - first] for scores, first in zip(state.logits, state.first, strict=True)
-        ]
-        return depth_mix(logits, values, state.masks)
+        seen = list(range(len(values)))
+        if self.slot_readers is not None and unit not in self.slot_readers:
+            # Only what is a route's has a mask.
+            seen = [source for source in seen if state.masks[source] is None]
+        logits = [state.logits[source][unit - state.first[source]] for source in seen]
+        return depth_mix(logits, [values[j] for j in seen], [state.masks[j] for j in seen])
 
     def finish(self, state: Bank) -> Tensor:
         return self.hidden(state, self.readers - 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lrt_lab.errors import UserError
 from lrt_lab.layers import Routing, Shape
 from lrt_lab.mixers.base import Reads
 
@@ -36,6 +37,17 @@ class Backbone(Routing):
         The unit owns one norm for each of them. Known before `setup`.
         """
         return 1
+
+    def restrict(self, readers: frozenset[int]) -> None:
+        """Show a route's sources to these units only (U: the head); called before `setup`.
+
+        Raises:
+            UserError: where they would reach the other units too.
+        """
+        raise UserError(
+            f"route.readers={sorted(readers)}: {type(self).__name__} adds a route's sources to its"
+            " stream, which every unit reads; leave readers at null, or choose AttentionResiduals"
+        )
 
     def setup(self, shape: Shape, slots: int) -> None:
         """Create the parameters; those that exist for a route's slots get names of their own."""

@@ -80,6 +80,8 @@ class MUDDFormer(Backbone):
         eps: inside the norms.
     """
 
+    slot_readers: frozenset[int] | None = None
+
     def __init__(
         self,
         dynamic: bool = True,
@@ -100,6 +102,15 @@ class MUDDFormer(Backbone):
     def reads(self, unit: int) -> int:
         return 3 if self.ways == 4 and unit % 2 == 0 else 1
 
+    def restrict(self, readers: frozenset[int]) -> None:
+        inside = sorted(reader for reader in readers if reader % 2)
+        if inside:
+            raise UserError(
+                f"route.readers={sorted(readers)}: MUDDFormer reads sources before a block, not"
+                f" inside one; leave out the FFNs' units {inside}"
+            )
+        self.slot_readers = readers
+
     def setup(self, shape: Shape, slots: int) -> None:
         if shape.blocks < 2:
             raise UserError(
@@ -115,7 +126,8 @@ class MUDDFormer(Backbone):
             }
         )
         # Without slots block 0 reads the embedding, and there is nothing to learn.
-        if slots:
+        self.slots_below = bool(slots) and self._shown(0)
+        if self.slots_below:
             self.slot_aggregate = self._aggregate(width, 0, slots)
         if self.form.prepost:
             one = constant(1.0)
@@ -126,7 +138,7 @@ class MUDDFormer(Backbone):
                 self.slot_gain = nn.ParameterList(gains)
 
     def _aggregate(self, width: int, block: int, slots: int) -> Aggregate:
-        last = block == self.blocks
+        last, slots = block == self.blocks, slots if self._shown(block) else 0
         ways, sources = 1 if last else self.ways, block + 1
         hidden = (self.ways if last and self.expand_last else ways) * sources
         if self.round64:
@@ -141,7 +153,7 @@ class MUDDFormer(Backbone):
                 for slot, (value, present) in enumerate(slots)
             ]
         reads = (x,) * self.ways
-        if slots:
+        if self.slots_below:
             reads = self.slot_aggregate(x, (), slots)
         return Outputs(x, (self._source(x, 0),), tuple(slots), reads)
 
@@ -171,7 +183,8 @@ class MUDDFormer(Backbone):
             return state._replace(reads=(), live=state.reads[-1] + y)
         newest, block = state.live + y, unit // 2 + 1
         sources = (*state.sources, self._source(newest, block))
-        reads = self.aggregate(block)(newest, sources, state.slots)
+        slots = state.slots if self._shown(block) else ()
+        reads = self.aggregate(block)(newest, sources, slots)
         return Outputs(newest, sources, state.slots, reads)
 
     def hidden(self, state: Outputs, unit: int) -> Tensor:
@@ -185,6 +198,10 @@ class MUDDFormer(Backbone):
             return {}
         aggregate = self.aggregate(unit // 2)
         return {"weights": aggregate.coefficients(state.newest)[..., : aggregate.sources]}
+
+    def _shown(self, block: int) -> bool:
+        """Whether what is read before a block (the head is one more) may hold a route's slots."""
+        return self.slot_readers is None or 2 * block in self.slot_readers
 
     def aggregate(self, block: int) -> Aggregate:
         """What is read after a block."""

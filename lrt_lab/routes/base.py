@@ -56,6 +56,8 @@ class Route(Routing):
         traits: what the tests and the schedules have to know of it.
         needs: what a sweep keeps for `emit`.
         slots: number of depth sources that the route adds.
+        readers: the units that see them, U being the head; None is all of them.
+        ports: those of "enter" and "read" that the route uses; a sweep leaves the others out.
         carries: shape of what leaves one position.
         interval: the units that the recurrence runs through: memory enters at the first one (or
             below it, when that is unit 0), and what leaves is known after the last one.
@@ -64,8 +66,15 @@ class Route(Routing):
     traits: Traits = Traits()
     needs: Taps = Taps()
     slots: int = 0
+    readers: frozenset[int] | None = None
+    ports: frozenset[str] = frozenset()
     carries: tuple[int, ...] = ()
     interval: range = range(0)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        named = ("enter", "read")
+        cls.ports = frozenset(n for n in named if getattr(cls, n) is not getattr(Route, n))
 
     def setup(self, shape: Shape) -> None:
         """Create the parameters and fill in `needs`; by default one vector leaves a position."""

@@ -7,18 +7,16 @@ with e the embedding of the token that the memory meets. z is a depth source of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 from torch import Tensor
 
-from lrt_lab.frame import Memory, Taps, View
+from lrt_lab.frame import View
 from lrt_lab.layers import Shape, SquaredReLU, rms_norm
-from lrt_lab.routes.base import Route, Traits
-from lrt_lab.routes.gather import Gather, slot_sources
+from lrt_lab.routes.composed import Composed, Enters, Retain
 
 
-class GatherFFN(Route):
+class GatherFFN(Composed):
     """Gather the bank, norm it, gate it with the token's embedding, and pass it through an FFN.
 
     The result is one more source of the position: added to PreNorm's stream, one of the sources
@@ -27,30 +25,30 @@ class GatherFFN(Route):
     Args:
         hidden: hidden features of the FFN; null takes 4 d.
         scale: divides the logits of the gather.
+        retain: "gather"; "block", one block's state; "bank", the embedding and every unit's output,
+            which share the FFN.
+        source: the block to retain: the state after so many, null for ceil(3 L / 4), or "top".
+        enters: "source", or as LRT has them "injection" into every block, or "read".
+        readers: units that see the memory as a source, the head being unit U; null is all.
     """
 
-    traits = Traits(zero_is_none=None)
-    needs = Taps(bank=True)
-    slots = 1
-
-    def __init__(self, hidden: int | None = None, scale: float = 1.0) -> None:
-        super().__init__()
-        self.scale = scale
+    def __init__(
+        self,
+        hidden: int | None = None,
+        scale: float = 1.0,
+        retain: Retain = "gather",
+        source: int | Literal["top"] | None = None,
+        enters: Enters = "source",
+        readers: list[int] | None = None,
+    ) -> None:
+        super().__init__(retain, source, enters, readers, scale=scale)
         self.ffn = SquaredReLU(hidden)
 
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
-        self.carries = (1, shape.width)
-        self.gather = Gather(shape, slots=1, arriving=1, scale=self.scale)
         self.ffn.setup(shape, 0)
 
-    def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
-        return self.gather(taps["bank"])
-
-    def receive(self, carried: Tensor, present: Tensor, at: View) -> Memory:
+    def change(self, retained: Tensor, present: Tensor, at: View) -> Tensor:
         assert at.embedding is not None
-        gated = rms_norm(carried) * at.embedding.unsqueeze(-2)
-        return super().receive(self.ffn(gated).to(carried.dtype), present, at)
-
-    def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
-        return slot_sources(memory, at, self.slots)
+        gated = rms_norm(retained) * at.embedding.unsqueeze(-2)
+        return self.ffn(gated).to(retained.dtype)

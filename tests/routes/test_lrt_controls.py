@@ -117,7 +117,7 @@ def test_shift_is_one_pass_over_a_hand_made_shifted_input(backbone: str, enters:
     present = torch.ones(B, T, dtype=torch.bool)
     # A document's first token has none before it.
     value[:, [0, 5]], present[:, [0, 5]] = 0, False
-    memory = Memory(value, present)
+    memory = Memory(value.unsqueeze(-2), present)
     expected = recurrent.sweep(frame(), frame().positions, memory).hidden
     (once,) = run(SinglePass(), control, frame())
     assert error(once.hidden, expected) <= SAME
@@ -201,12 +201,12 @@ def test_read_only_injection_by_hand() -> None:
     decoder = small_decoder(route=LRT(enters="read"), blocks=1)
     one = Frame(tokens(1))
     g = torch.Generator().manual_seed(3)
-    m = Memory(torch.randn(B, 1, 8, generator=g, dtype=torch.float64), torch.ones(B, 1).bool())
+    m = Memory(torch.randn(B, 1, 1, 8, generator=g, dtype=torch.float64), torch.ones(B, 1).bool())
     route, (mixer, ffn) = decoder.route, decoder.units
     x = rms_norm(decoder.embedding[one.ids])
-    u = mixer.norm(route.alpha[0] * x + route.gamma[0] * m.value)
+    u = mixer.norm(route.alpha[0] * x + route.gamma[0] * m.value[:, 0])
     local, recurrent = (2 * torch.sigmoid(u @ route.gate_0.T)).split(1, dim=-1)
-    v: Tensor = local * (u @ mixer.body.value.T) + recurrent * (m.value @ route.value_1x4.T)
+    v: Tensor = local * (u @ mixer.body.value.T) + recurrent * (m.value[:, 0] @ route.value_1x4.T)
     x = x + v.repeat(1, 1, 2) @ mixer.body.out.T
     x = x + torch.relu(ffn.norm(x) @ ffn.body.up.T).square() @ ffn.body.down.T
     assert error(decoder.sweep(one, one.positions, m).hidden, decoder.norm(x)) <= SAME
@@ -218,7 +218,7 @@ def test_read_only_injection_changes_all_reads_of_a_mixer_alike() -> None:
     read, injection = (small_decoder(MUDDFormer(), LRT(enters=enters)) for enters in ENTERS[1::-1])
     x = torch.ones(B, T, 8, dtype=torch.float64)
     at = read.view(frame(), frame().positions, T)
-    m = Memory(x, torch.ones(B, T, dtype=torch.bool))
+    m = Memory(x.unsqueeze(-2), torch.ones(B, T, dtype=torch.bool))
     assert torch.equal(read.route.read(0, x, m, at), injection.route.enter(0, x, m, at))
     assert read.route.enter(0, x, m, at) is x and injection.route.read(0, x, m, at) is x
     assert read.route.read(1, x, m, at) is x

@@ -51,7 +51,7 @@ def test_the_exact_recurrence(decoder: Decoder, frame: Frame) -> None:
     with torch.no_grad():
         hidden, cache = decoder.serial(frame, decoder.cache(2, 12))
         assert_close(hidden, RECURRENCE["seq_h_final"], **STATES)
-        assert_close(cache.carried, RECURRENCE["seq_h_final"][:, -1:], **STATES)
+        assert_close(cache.carried[:, :, 0], RECURRENCE["seq_h_final"][:, -1:], **STATES)
         assert furthest(decoder.logits(hidden), RECURRENCE["seq_logits"]) <= LOGITS
     for block in range(BLOCKS):
         buffer = cache.buffers[0][2 * block]
@@ -112,6 +112,6 @@ def test_memory_is_the_state_that_the_head_reads(decoder: Decoder, frame: Frame)
     assert isinstance(decoder.route, LRT)
     with torch.no_grad():
         out = decoder.sweep(frame, frame.positions)
-        assert torch.equal(out.carried, out.hidden)
+        assert torch.equal(out.carried[:, :, 0], out.hidden)
         again = write_back(out.carried, out.carried[:, 1::3], range(1, 12, 3))
         assert torch.equal(again, out.carried)

@@ -22,6 +22,7 @@ PASSES = {
     "lrt_read": 2,
     "lrt_source": 2,
     "rounds": 1 + 1 + 2,
+    "write": 2,
     "t2mlr": 2 + 15 * 2 / 4,
 }
 

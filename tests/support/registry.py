@@ -48,7 +48,11 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"memory": "zero"},
         {"memory": "shift"},
         {"memory": "self"},
+        {"enters": "source", "retain": "gather"},
+        {"retain": "bank"},
     ),
+    "GatherFFN": ({"retain": "block", "enters": "injection"},),
+    "Householder": ({"retain": "bank"},),
     "FullBandwidth": ({"state": "raw", "gate_norm": False, "input_norm": False},),
     "Interleaved": (
         {"subsets": 3},

@@ -55,15 +55,11 @@ class Gather(Routing):
         return torch.stack(reads, dim=-2)
 
 
-def no_memory(like: Tensor, slots: int) -> list[tuple[Tensor, Tensor]]:
-    """Absent sources, for sweeps without memory: ``like`` is ``(B, P, d)``."""
+def slot_sources(memory: Memory | None, at: View, slots: int) -> list[tuple[Tensor, Tensor]]:
+    """Slots ``(B, P, S, d)`` as depth sources, absent in sweeps without memory."""
+    if memory is not None:
+        return [(slot, memory.present) for slot in memory.value.unbind(-2)]
+    assert at.embedding is not None
+    like = at.embedding
     absent = torch.zeros(like.shape[:-1], dtype=torch.bool, device=like.device)
     return [(torch.zeros_like(like), absent)] * slots
-
-
-def slot_sources(memory: Memory | None, at: View, slots: int) -> list[tuple[Tensor, Tensor]]:
-    """Slots ``(B, P, S, d)`` as depth sources."""
-    if memory is None:
-        assert at.embedding is not None
-        return no_memory(at.embedding, slots)
-    return [(slot, memory.present) for slot in memory.value.unbind(-2)]
