@@ -13,7 +13,7 @@ SUITE = experiments/h1.yaml
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 backbones bench-backbones test check clean
+.PHONY: help setup h1 backbones bench-backbones bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -35,6 +35,9 @@ backbones: setup ## compare all residual backbones at three learning rates each;
 
 bench-backbones: setup ## time and memory of all backbones beside PreNorm, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.backbones
+
+bench-mixers: setup ## time, decoding and memory of all mixers beside attention, against the committed numbers
+	@.venv/bin/python -m tests.benchmarks.mixers
 
 test: setup ## run the tests
 	@.venv/bin/python -m pytest -n $(JOBS)

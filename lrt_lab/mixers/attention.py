@@ -19,7 +19,7 @@ from torch import Tensor
 from lrt_lab.errors import UserError
 from lrt_lab.frame import View
 from lrt_lab.layers import Shape, constant, fan_in, parameter, rms_norm, rotate
-from lrt_lab.mixers.base import Inject, Mixer, Reads
+from lrt_lab.mixers.base import Inject, Mixer, Reads, notice
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,8 @@ class Attention(Mixer):
         self, reads: Reads, at: View, buffer: KeyValue | None, inject: Inject
     ) -> tuple[Tensor, KeyValue]:
         read_q, read_k, read_v = reads if isinstance(reads, tuple) else (reads, reads, reads)
+        if self.window is not None and self.training and at.positions == range(at.reach):
+            notice("window", self.window, at.reach)
         q = F.linear(read_q, self.query).unflatten(-1, (self.heads, self.head_dim))
         k = F.linear(read_k, self.key).unflatten(-1, (self.kv_heads, self.head_dim))
         v = F.linear(read_v, self.value).unflatten(-1, (self.kv_heads, self.head_dim))

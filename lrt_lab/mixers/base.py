@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -57,3 +59,12 @@ class Mixer(nn.Module):
     def select(self, buffer: Any, rows: Tensor) -> Any:
         """The buffer of some rows of the batch, independent of the old one."""
         raise NotImplementedError
+
+
+@cache
+def notice(option: str, window: int, length: int) -> None:
+    """Say once that a window is longer than the context; it then ends at the context's start."""
+    if window > length:
+        logging.getLogger("lrt_lab").warning(
+            "mixer %s=%d is longer than the context: clamped to %d", option, window, length
+        )

@@ -9,8 +9,6 @@ enter k and v, those of the wide window, so its projections are the ones that at
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import Literal
 
 import torch
@@ -22,7 +20,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import View
 from lrt_lab.layers import Shape, constant, fan_in, parameter, rms_norm, rotate
 from lrt_lab.mixers.attention import KeyValue
-from lrt_lab.mixers.base import Inject, Mixer, Reads
+from lrt_lab.mixers.base import Inject, Mixer, Reads, notice
 
 Position = Literal["none", "rotary", "determinant"]
 
@@ -105,7 +103,8 @@ class SimplicialAttention(Mixer):
     ) -> tuple[Tensor, KeyValue]:
         read_q, read_k, read_v = reads if isinstance(reads, tuple) else (reads, reads, reads)
         if self.training and at.positions == range(at.reach):
-            notice(self.windows, at.reach)
+            for option, window in zip(("window", "pair_window"), self.windows, strict=True):
+                notice(option, window, at.reach)
         q = F.linear(read_q, self.query).unflatten(-1, (self.heads, -1))
         k, pair_k = (
             F.linear(read_k, weight).unflatten(-1, (self.kv_heads, -1))
@@ -162,13 +161,3 @@ def turn(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = table
     x1, x2, x3 = x.unflatten(-1, (-1, 3)).unbind(-1)
     return torch.stack([x1 * cos + x2 * sin, x2 * cos - x1 * sin, x3], dim=-1).flatten(-2)
-
-
-@cache
-def notice(windows: tuple[int, int], length: int) -> None:
-    """Say once that windows are longer than the context; they then end at its start."""
-    for name, window in zip(("window", "pair_window"), windows, strict=True):
-        if window > length:
-            logging.getLogger("lrt_lab").warning(
-                "mixer %s=%d is longer than the context: clamped to %d", name, window, length
-            )

@@ -20,17 +20,14 @@ graph.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from lrt_lab.backbones import (
     MHC,
@@ -47,6 +44,7 @@ from lrt_lab.mixers import Attention
 from lrt_lab.schedules import SinglePass
 from lrt_lab.store import read_json, write_json
 from lrt_lab.training.run import cpu_name
+from tests.benchmarks.timing import beside, interleaved, judge, step, tokens
 from tests.support.saved import saved_bytes
 
 WIDTH, ROWS, LENGTH, VOCAB = 256, 8, 256, 257
@@ -99,33 +97,6 @@ def decoder(variant: str, blocks: int, device: str) -> Decoder:
     return Decoder(WIDTH, blocks, VOCAB, VARIANTS[variant](), mixer=mixer).to(device)
 
 
-def tokens(device: str) -> Tensor:
-    """Random text ``(ROWS, LENGTH + 1)``."""
-    g = torch.Generator().manual_seed(0)
-    return torch.randint(0, VOCAB, (ROWS, LENGTH + 1), generator=g).to(device)
-
-
-def step(model: Decoder, ids: Tensor) -> None:
-    """One forward and backward pass."""
-    frame = Frame(ids[:, :-1])
-    hidden = model.sweep(frame, frame.positions).hidden
-    F.cross_entropy(model.logits(hidden).mT, ids[:, 1:]).backward()
-    model.zero_grad()
-
-
-def seconds(model: Decoder, ids: Tensor, device: str) -> float:
-    """What one step takes."""
-    if device == "cpu":
-        began = time.thread_time()
-        step(model, ids)
-        return time.thread_time() - began
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    step(model, ids)
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
 def measure(blocks: int, budget: float, device: str) -> dict[str, Any]:
     """Ratios and saved bytes of every variant at one depth.
 
@@ -134,34 +105,13 @@ def measure(blocks: int, budget: float, device: str) -> dict[str, Any]:
         budget: seconds that it may take; at least two repetitions are made.
         device: "cpu" or "cuda".
     """
-    deadline, ids = time.monotonic() + budget, tokens(device)
+    ids = tokens(ROWS, LENGTH + 1, VOCAB, device)
     models = {variant: decoder(variant, blocks, device) for variant in VARIANTS}
     # These forward passes warm up, too.
     saved = {v: saved_bytes(model, SinglePass(), ids) for v, model in models.items()}
-    times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
-    longest = 0.0
-    while len(times[BASELINE]) < 2 or time.monotonic() + longest < deadline:
-        began = time.monotonic()
-        for variant, model in models.items():
-            times[variant].append(seconds(model, ids, device))
-        longest = max(longest, time.monotonic() - began)
-        print(".", end="", flush=True)
-    base = times[BASELINE]
-    return {
-        variant: {
-            **spread([one / own for one, own in zip(base, found, strict=True)]),
-            "seconds": round(statistics.median(found), 4),
-            "saved_mib": round(saved[variant] / 2**20, 1),
-        }
-        for variant, found in times.items()
-    }
-
-
-def spread(ratios: list[float]) -> dict[str, Any]:
-    """Median and range of the repetitions."""
-    low, high, median = min(ratios), max(ratios), statistics.median(ratios)
-    numbers = {"median": median, "low": low, "high": high}
-    return {**{k: round(v, 4) for k, v in numbers.items()}, "repetitions": len(ratios)}
+    runs = {variant: partial(step, model, ids) for variant, model in models.items()}
+    rows = beside(interleaved(runs, budget, device), BASELINE)
+    return {v: {**row, "saved_mib": round(saved[v] / 2**20, 1)} for v, row in rows.items()}
 
 
 class Graphs:
@@ -187,7 +137,7 @@ def fresh() -> Iterator[None]:
 
 def graphs(variant: str, blocks: int) -> int:
     """Graphs that two calls of a compiled whole sweep need: 1, or something depends on depth."""
-    model, ids, counted = decoder(variant, blocks, "cpu"), tokens("cpu")[:1, :17], Graphs()
+    model, ids, counted = decoder(variant, blocks, "cpu"), tokens(1, 17, VOCAB), Graphs()
     frame = Frame(ids[:, :-1])
     with fresh():
         compiled = torch.compile(
@@ -227,32 +177,6 @@ def report(found: dict[str, Any], device: str) -> None:
             print(f"{variant:26}" + " ".join(f"{counts[b]:3}" for b in counts))
 
 
-def slower(found: dict[str, Any], committed: dict[str, Any]) -> list[str]:
-    """Ratios whose median lies below the committed spread."""
-    lines = []
-    for blocks, rows in found["depths"].items():
-        for variant, row in rows.items():
-            known = committed["depths"].get(blocks, {}).get(variant)
-            if known and row["median"] < known["low"]:
-                spread_was = f"{known['low']:.3f} to {known['high']:.3f}"
-                lines.append(f"{variant}, {blocks} blocks: {row['median']:.3f}; was {spread_was}")
-    return lines
-
-
-def judge(found: dict[str, Any], committed: dict[str, Any] | None) -> int:
-    """Say how these numbers compare with the committed ones, as an exit code."""
-    if committed is None:
-        print(f"\nnothing committed for {found['processor']}: run with --commit to keep these")
-        return 0
-    lines = slower(found, committed)
-    if committed["processor"] != found["processor"]:
-        print(f"\ncommitted numbers are of {committed['processor']}: nothing is judged here")
-        return 0
-    print("\nslower than the committed spread:" if lines else "\nwithin the committed spread")
-    print("\n".join(lines))
-    return int(bool(lines))
-
-
 def main() -> int:
     """Measure, print, and compare or commit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -281,7 +205,7 @@ def main() -> int:
             "graphs": counts if device == "cpu" else {},
         }
         report(found, device)
-        code |= judge(found, everything.get(device))
+        code |= judge(found, everything.get(device), "depths")
         everything[device] = found
     more = {v: n for v, by in counts.items() for n in by.values() if n > 1}
     for variant in more:

@@ -158,7 +158,9 @@ def test_documents_start_from_nothing(starts: tuple[int, ...], decay: float | No
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
-@pytest.mark.parametrize("case", ["strong", "mixed", "near-equal keys", "negative, near-equal"])
+@pytest.mark.parametrize(
+    "case", ["strong", "mixed", "near-equal keys", "negative, near-equal", "mixed, near-equal"]
+)
 def test_extremes_in_float32(case: str, chunk: int) -> None:
     """Decays down to exp(-60) at every position or at some, and keys that hardly differ."""
     x = random(2 * chunk + 5, None)
@@ -166,12 +168,12 @@ def test_extremes_in_float32(case: str, chunk: int) -> None:
     draw = torch.rand(x["beta"].shape, generator=g, dtype=torch.float64)
     if case == "strong":
         x["log_decay"] = -60 * draw
-    if case == "mixed":
+    if "mixed" in case:
         x["log_decay"] = torch.where(draw < 0.3, -60.0, -1e-3 * draw)
     if "near" in case:
         x["k"] = l2_norm(x["k"][:, :1] + 1e-3 * x["k"])
         x["beta"] = x["beta"] if "negative" in case else x["beta"] / 2
-        x["log_decay"] = -1e-2 * draw
+        x.setdefault("log_decay", -1e-2 * draw)
     # Rounded once, so that both precisions see the same numbers.
     x = {name: y.float().double() for name, y in x.items()}
     expected = gradients(delta_rule_recurrent, x)
@@ -199,6 +201,17 @@ def test_eigenvalues_of_the_transition(beta: float, decay: float) -> None:
     expected = sorted([a * (1 - beta), *[a] * (K - 1)])
     assert error(values, torch.tensor(expected, dtype=torch.float64)) <= SAME
     assert values.abs().max() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_position_that_writes_nothing_never_makes_a_state_longer(seed: int) -> None:
+    """For any keys of the L2 norm, strengths in [0, 2] and decays, in the spectral norm."""
+    x = random(1, decay=float(seed), seed=seed)
+    _, moved = delta_rule_recurrent(**{**x, "v": torch.zeros_like(x["v"])})
+    before, after = (torch.linalg.matrix_norm(s, 2) for s in (x["state"], moved))
+    assert (after <= before * (1 + 1e-12)).all()
+    bound = x["log_decay"][:, 0].exp()
+    assert (after <= before * bound * (1 + 1e-12)).all()
 
 
 def test_gradcheck() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, rms_norm, rotary_table, rotate
 from lrt_lab.mixers import Attention
 from lrt_lab.mixers.attention import KeyValue
+from lrt_lab.mixers.base import notice
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import documents, randomise, tokens
 
@@ -175,6 +177,18 @@ def test_heads_must_divide(heads: int, kv_heads: int) -> None:
 def test_a_window_cannot_be_negative() -> None:
     with pytest.raises(UserError, match=r"^mixer window=-1: it must be 0 or more, or null"):
         Attention(window=-1)
+
+
+def test_a_window_longer_than_the_context_is_noticed_once(caplog) -> None:
+    notice.cache_clear()
+    at = Frame(tokens(LENGTH)).at(range(LENGTH), LENGTH)
+    x, clamped = random(2, LENGTH, WIDTH), mixer(window=9)
+    with caplog.at_level(logging.WARNING, logger="lrt_lab"):
+        for _ in range(2):
+            y, _ = clamped(x, at, None, through)
+        mixer(window=LENGTH)(x, at, None, through)
+    assert caplog.messages == ["mixer window=9 is longer than the context: clamped to 7"]
+    assert error(y, mixer()(x, at, None, through)[0]) <= SAME
 
 
 @pytest.mark.parametrize(("width", "heads"), [(8, 3), (6, 2), (8, 8)])

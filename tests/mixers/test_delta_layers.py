@@ -13,7 +13,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, initialize
 from lrt_lab.mixers import DeltaNet, GatedDeltaNet
 from lrt_lab.mixers.gated_deltanet import log_rate, time_step
-from lrt_lab.training.optimizer import named_groups
+from lrt_lab.training.optimizer import AdamW, named_groups
 from tests.mixers.cases import alone
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.golden import golden
@@ -110,6 +110,11 @@ def test_decay_parameters_stay_float32_without_weight_decay(dtype: torch.dtype) 
     for name in ("A_log", "dt_bias", "decay", "beta", "query_conv"):
         assert layer.get_parameter(name).dtype == torch.float32
     assert {"A_log", "dt_bias"} <= set(named_groups(layer)["connection"])
+    decaying = {
+        id(p) for g in AdamW().build(layer).param_groups if g["weight_decay"] for p in g["params"]
+    }
+    assert id(layer.query) in decaying
+    assert not {id(layer.A_log), id(layer.dt_bias)} & decaying
 
 
 @pytest.mark.parametrize("part", [DeltaNet, GatedDeltaNet])
@@ -151,6 +156,22 @@ def test_three_reads() -> None:
         assert error(actual.flatten(-2), F.linear(read, layer.get_parameter(name))) <= SAME
     assert error(columns.beta, layer.strength(reads[1])) <= SAME
     assert error(columns.log_decay, layer.log_decay(reads[1])) <= SAME
+
+
+@pytest.mark.parametrize("part", [DeltaNet, GatedDeltaNet])
+@torch.no_grad()
+def test_split_anywhere_equals_unsplit(part: type) -> None:
+    """State and convolution are handed over, whether the first part can be recomputed or not."""
+    layer, length = alone(part(heads=2, chunk=16), WIDTH), 20
+    g = torch.Generator().manual_seed(0)
+    x, frame = torch.randn(2, length, WIDTH, generator=g, dtype=torch.float64), Frame(tokens(20))
+    whole, last = layer(x, frame.at(range(length), length), None, through)
+    for cut in range(1, length):
+        first, buffer = layer(x[:, :cut], frame.at(range(cut), cut), None, through)
+        for kept in (buffer, layer.commit(buffer)):
+            rest, end = layer(x[:, cut:], frame.at(range(cut, length), length), kept, through)
+            assert error(torch.cat([first, rest], 1), whole) <= SAME
+            assert error(end.after, last.after) <= SAME
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 from lrt_lab.backbones import AttentionResiduals, MUDDFormer
 from lrt_lab.decoder import Cache, Decoder
 from lrt_lab.frame import Frame
-from lrt_lab.mixers import Mixer
+from lrt_lab.mixers import Mixer, SimplicialAttention
 from lrt_lab.routes import LRT, NoRoute
 from lrt_lab.schedules import Interleaved, Jacobi, Serial, SinglePass
 from tests.mixers.cases import LONG, MIXERS, PLAIN
@@ -53,6 +53,16 @@ def test_streaming_equals_the_whole(mixer: Pattern, route: type) -> None:
     values, _ = decode(decoder, short, 4, decoder.cache(B, 9))
     assert values.requires_grad
     assert error(values, whole[:, :9]) <= SAME
+
+
+@each_route
+@torch.no_grad()
+def test_the_determinant_form_streams(route: type) -> None:
+    """Its heads have three features, which the other cases' width does not allow."""
+    mixer = SimplicialAttention(heads=2, window=5, pair_window=3, position="determinant")
+    decoder, frame = calm_decoder(route, mixer, width=12), Frame(tokens(18), documents(7, 11))
+    whole = run(Jacobi(11), decoder, frame)[-1].hidden
+    assert error(decode(decoder, frame, 5, decoder.cache(B, 2))[0], whole) <= SAME
 
 
 @each_mixer

@@ -14,7 +14,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, rms_norm
 from lrt_lab.mixers import DeltaNet, SimplicialAttention
-from lrt_lab.mixers.simplicial import notice
+from lrt_lab.mixers.base import notice
 from tests.mixers.cases import alone
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import tokens

@@ -18,19 +18,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
+from lrt_lab.backbones import PreNorm
 from lrt_lab.frame import Frame
 from lrt_lab.layers import SquaredReLU
-from lrt_lab.mixers import Attention
+from lrt_lab.mixers import Attention, GatedDeltaNet
 from lrt_lab.module import LanguageModel
 from lrt_lab.routes import LRT
 from lrt_lab.training.lab_cli import quiet
 from lrt_lab.training.optimizer import AdamW
 from tests.support.models import randomise, tokens
-from tests.support.registry import BACKBONES, Case
+from tests.support.registry import BACKBONES
 
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear"}
-#: Gains of norms of whole states: they scale features as any norm's gain does, and route nothing.
-NORMS = {"post_gain", "source_gain", "slot_gain"}
+#: Gains of norms and taps of convolutions: they scale features and route nothing.
+FEATURES = {"post_gain", "source_gain", "slot_gain", "query_conv", "key_conv", "value_conv"}
+CASES = {str(b): (b, lambda: Attention(heads=2)) for b in BACKBONES}
+CASES["GatedDeltaNet"] = (PreNorm, lambda: GatedDeltaNet(heads=2))
 
 
 class Follow(TorchDispatchMode):
@@ -114,11 +117,10 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
 
 
-@pytest.mark.parametrize("backbone", BACKBONES, ids=str)
-def test_two_steps(backbone: Case, precision: str) -> None:
-    module = LanguageModel(
-        backbone(), LRT(), Attention(heads=2), SquaredReLU(16), AdamW(), None, 8, 3, 40
-    )
+@pytest.mark.parametrize("case", CASES)
+def test_two_steps(case: str, precision: str) -> None:
+    backbone, mixer = CASES[case]
+    module = LanguageModel(backbone(), LRT(), mixer(), SquaredReLU(16), AdamW(), None, 8, 3, 40)
     # No zeros: a query of zeros would hide what its product is.
     randomise(module.decoder, routing=0.2)
     before = {name: p.detach().clone() for name, p in module.decoder.named_parameters()}
@@ -154,7 +156,7 @@ def test_two_steps(backbone: Case, precision: str) -> None:
     gates = {name for name in after if name.startswith("route.gate") or name.endswith("query")}
     gates -= {name for name in after if name.startswith("units")}
     assert routers | gates <= set(watch.mode.products)
-    assert not [name for name in watch.mode.narrowed if not NORMS & set(name.split("."))]
+    assert not [name for name in watch.mode.narrowed if not FEATURES & set(name.split("."))]
     for name, found in coefficients(module, trainer).items():
         assert found.dtype == torch.float32, name
 
