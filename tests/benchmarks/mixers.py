@@ -115,12 +115,12 @@ def training(length: int, budget: float) -> dict[str, Any]:
 def prefilled(model: Decoder, length: int) -> Cache:
     """A cache that holds a prefix, with room for what is decoded after it."""
     frame = Frame(tokens(1, length, VOCAB))
-    buffers, piece = model.cache(1, length + DECODED).buffers, 1024
+    (buffers,), piece = model.cache(1, length + DECODED).buffers, 1024
     for start in range(0, length, piece):
         stop = min(start + piece, length)
         out = model.sweep(frame, range(start, stop), None, buffers, reach=stop)
         buffers = {unit: model.mixers()[unit].commit(b) for unit, b in out.buffers.items()}
-    return Cache(frame, buffers, None)
+    return Cache(frame, (buffers,), None)
 
 
 def decode(model: Decoder, cache: Cache) -> Cache:
