@@ -17,6 +17,10 @@ from lrt_lab.wording import nearest, plain
 Entry = tuple[str | dict[str, str], str]
 COMMANDS: dict[str, Entry] = {
     "fit": ("lrt_lab.training.fit:fit", "train one cell, evaluate it and record it"),
+    "diagnose": (
+        "lrt_lab.training.diagnose:command",
+        "whether a trained model's recurrence contracts",
+    ),
     "suite": (
         {
             "run": "lrt_lab.suite.commands:run",

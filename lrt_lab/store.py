@@ -31,7 +31,7 @@ State = Literal["done", "running", "failed", "resumable", "pending"]
 
 DONE, LOCK, FAILED, FINAL, META = "DONE", "lock", "failed.json", "final.json", "meta.json"
 METRICS, STDOUT, CHECKPOINT = "metrics.jsonl", "stdout.log", "checkpoints/last.ckpt"
-DEPTH = "depth.jsonl"
+DEPTH, CONTRACTION = "depth.jsonl", "contraction.jsonl"
 
 
 class RunLocked(RuntimeError):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrt_lab.report import comparison_tables as comparisons
+from lrt_lab.report import contraction
 from lrt_lab.report import effect_tables as effects
 from lrt_lab.report.figures import drawn
 from lrt_lab.report.layout import grid
@@ -30,6 +31,7 @@ def render(results: Results) -> str:
         *comparisons.multipliers(results),
         *comparisons.families(results),
         *comparisons.sensitivity(results),
+        *contraction.section(results),
         *_figures(results),
         *_provenance(results),
     ]

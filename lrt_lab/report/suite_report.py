@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lrt_lab.report import figures
+from lrt_lab.report.contraction import contraction
 from lrt_lab.report.curves import Curve, curves
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
@@ -56,6 +57,9 @@ def gather(plan: dict[str, Any], runs_dir: Path) -> tuple[dict[str, Any], list[C
     require_one_evaluation(records)
     lines = curves(records, folder, design.cells)
     results = summarise(design, records, lines)
+    recurrences = contraction(design, records, folder)
+    if recurrences:
+        results["contraction"] = recurrences
     cost = overhead(plan, folder)
     results["wall_clock"]["overhead"] = cost.record() if cost else None
     return results, lines

@@ -20,7 +20,7 @@ values of earlier positions at their exact values and recomputes those of t itse
 taken over those positions alone that the pass could still change. For m_t = A m_{t-1} + b_t the
 radius is that of A, and with a scalar a the ratio is |a| at every pass.
 
-Without a route there are states and gradients, and nothing else.
+Where nothing travels from position to position there are states and gradients, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame, View
 from lrt_lab.rng import generator
+from lrt_lab.schedules import Schedule
 from lrt_lab.training.depth import pairwise_cosine
 from lrt_lab.training.loss import token_losses
 
@@ -61,15 +63,19 @@ def diagnose(
         targets: the next token of each position ``(B, T)``.
         passes: Jacobi passes, at least 3.
     """
+    units, traits = decoder.shape.units, decoder.route.traits
     with torch.no_grad():
         top, left = rollout(decoder, frame)
-        exact = float(token_losses(decoder, top, targets).mean())
-        carried = torch.cat(left, dim=1) if left else None
-        memory = None if carried is None else decoder.memory(carried, frame, frame.positions)
-        if memory is not None and not memory.present.any():
-            # Coconut on rows without silent positions carries something that nobody receives.
-            carried = memory = None
-        sweep = decoder.sweep(frame, frame.positions, memory, save=range(decoder.shape.units + 1))
+        exact = mean_loss(decoder, top, targets)
+        carried = memory = None
+        received = decoder.route.receives(decoder.view(frame, frame.positions, frame.length))
+        if traits.recurrent and received.any():
+            carried = torch.cat(left, dim=1)
+            memory = decoder.memory(carried, frame, frame.positions)
+        for _ in range(traits.loops):
+            sweep = decoder.sweep(frame, frame.positions, memory, save=range(units + 1))
+            if sweep.carried is not None:
+                memory = decoder.memory(sweep.carried, frame, frame.positions)
         states = [decoder.backbone.hidden(s, unit) for unit, s in sorted(sweep.saved.items())]
     row: dict[str, Any] = {
         "loss": exact,
@@ -89,6 +95,11 @@ def diagnose(
     return row | {"verdict": word, "beyond": beyond}
 
 
+def depth(schedule: Schedule, decoder: Decoder, length: int) -> float:
+    """How deep a schedule trains: the most passes of any batch, in token-forwards a position."""
+    return max(part.cost(length, decoder) / length for _, part in schedule.mixture())
+
+
 def rollout(decoder: Decoder, frame: Frame) -> tuple[Tensor, list[Tensor]]:
     """The exact recurrence: normed top states ``(B, T, d)``, and what left each position, if any.
 
@@ -102,6 +113,12 @@ def rollout(decoder: Decoder, frame: Frame) -> tuple[Tensor, list[Tensor]]:
         if cache.carried is not None:
             left.append(cache.carried)
     return torch.cat(tops, dim=1), left
+
+
+def mean_loss(decoder: Decoder, hidden: Tensor, targets: Tensor) -> float:
+    """Nats per predicted token."""
+    losses = token_losses(decoder, hidden, targets)
+    return float(losses.sum() / (targets != IGNORED).sum())
 
 
 def distance(frame: Frame) -> Tensor:
@@ -135,7 +152,7 @@ def jacobi(decoder: Decoder, frame: Frame, targets: Tensor, passes: int) -> dict
             change = size / max(float(whole.square().mean().sqrt()), torch.finfo(whole.dtype).tiny)
             last = found["size"][-1]
             ratio = size / last if last else None
-        found["loss"].append(float(token_losses(decoder, out.hidden, targets).mean()))
+        found["loss"].append(mean_loss(decoder, out.hidden, targets))
         found["change"].append(change)
         found["size"].append(size)
         found["ratio"].append(ratio)

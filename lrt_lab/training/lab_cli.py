@@ -46,12 +46,15 @@ class Recording:
         tensorboard: whether to write TensorBoard files beside the run's own metrics.jsonl.
         depth_every: steps between diagnoses of how state travels through depth, to depth.jsonl and
             TensorBoard; 0 is never.
+        contraction_every: the same for whether a route's recurrence contracts, to
+            contraction.jsonl.
     """
 
     log_every: int = 10
     checkpoint_every: int = 100
     tensorboard: bool = True
     depth_every: int = 0
+    contraction_every: int = 0
 
     def __post_init__(self) -> None:
         if self.log_every < 1 or self.checkpoint_every < 1:
@@ -59,8 +62,9 @@ class Recording:
                 f"recording.log_every={self.log_every}, "
                 f"checkpoint_every={self.checkpoint_every}: at least 1 each"
             )
-        if self.depth_every < 0:
-            raise UserError(f"recording.depth_every={self.depth_every}: give 0 (never) or more")
+        for name in ("depth_every", "contraction_every"):
+            if getattr(self, name) < 0:
+                raise UserError(f"recording.{name}={getattr(self, name)}: give 0 (never) or more")
 
 
 class LabCLI(LightningCLI):

@@ -25,6 +25,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lrt_lab import __version__
 from lrt_lab.errors import UserError
 from lrt_lab.store import (
+    CONTRACTION,
     DEPTH,
     DONE,
     FINAL,
@@ -36,7 +37,7 @@ from lrt_lab.store import (
     write_json,
     write_text,
 )
-from lrt_lab.training.callbacks import Depth, Heartbeat, Record
+from lrt_lab.training.callbacks import Contraction, Depth, Heartbeat, Record
 from lrt_lab.training.evaluate import evaluate
 from lrt_lab.training.lab_cli import LabCLI
 from lrt_lab.training.meter import Cost, measure
@@ -180,9 +181,14 @@ def train(
         validation,
         cost.train_flops_per_token,
     )
-    every = options["recording"]["depth_every"]
-    part = data.slices("validation", data.size("validation")) if every else None
-    depth = () if part is None else (Depth(folder / DEPTH, every, part, record),)
+    diagnoses = [
+        kind(folder / name, every, data.slices("validation", data.size("validation")), record)
+        for kind, name, every in (
+            (Depth, DEPTH, options["recording"]["depth_every"]),
+            (Contraction, CONTRACTION, options["recording"]["contraction_every"]),
+        )
+        if every
+    ]
     checkpoints = ModelCheckpoint(
         dirpath=folder / "checkpoints",
         filename="last",
@@ -192,7 +198,7 @@ def train(
     )
     trainer = run.cli.instantiate_trainer(
         default_root_dir=str(folder),
-        callbacks=[Heartbeat(progress), record, *depth, checkpoints, *callbacks],
+        callbacks=[Heartbeat(progress), record, *diagnoses, checkpoints, *callbacks],
         logger=TensorBoardLogger(folder, name="", version="tensorboard")
         if options["recording"]["tensorboard"]
         else False,

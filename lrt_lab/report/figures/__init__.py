@@ -17,7 +17,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
 
     Name, alt text and caption of each go to `results["figures"]`, or to those of `wall_clock`.
     """
-    from lrt_lab.report.figures import effects, forest, learning, passes
+    from lrt_lab.report.figures import contraction, effects, forest, learning, passes
     from lrt_lab.report.figures.style import Look, save, style
 
     look = Look(results)
@@ -34,6 +34,8 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
         learning.against_seconds,
         passes.passes,
         passes.positions,
+        contraction.growth,
+        contraction.reach,
     )
     with style():
         for place, make in enumerate(makers):
