@@ -1,8 +1,8 @@
 # lrt-lab. `make` prints this help.
 
-# `make backbones` has scales of its own: smoke, and cpu unless told otherwise.
-BACKBONES_SCALE := $(or $(strip $(SCALE)),cpu)
-SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; backbones: smoke or cpu
+# Suites beside h1 have scales of their own: smoke, and cpu unless told otherwise.
+OTHER_SCALE := $(or $(strip $(SCALE)),cpu)
+SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; others: smoke or cpu
 JOBS ?= 2        ## worker processes
 
 # Without the blanks that stand before the comments above.
@@ -13,7 +13,7 @@ SUITE = experiments/h1.yaml
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 backbones bench-backbones bench-mixers test check clean
+.PHONY: help setup h1 backbones contraction bench-backbones bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -31,7 +31,10 @@ h1: setup ## train Hypothesis 1's cells and write reports/h1/SCALE/report.md; re
 	@.venv/bin/lrt-lab suite run $(SUITE) --scale $(SCALE) --jobs $(JOBS)
 
 backbones: setup ## compare all residual backbones at three learning rates each; SCALE=smoke or cpu
-	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(BACKBONES_SCALE) --jobs $(JOBS)
+	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
+
+contraction: setup ## feed Full-bandwidth back beyond its trained depth, with and without triples; SCALE=smoke or cpu
+	@.venv/bin/lrt-lab suite run experiments/contraction.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
 
 bench-backbones: setup ## time and memory of all backbones beside PreNorm, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.backbones

@@ -187,3 +187,16 @@ class TestBackbones:
         # The one with reallocated FFN widths varies more than the backbone.
         offered = [model["backbone"] for model in fragments if "ffn" not in model]
         assert sorted(map(str, declared)) == sorted(map(str, offered))
+
+
+def test_contraction_is_the_two_pass_mixes_of_the_config_fragments() -> None:
+    from lrt_lab.training.config import merge_configs
+
+    suite = load(ROOT / "experiments" / "contraction.yaml")
+    names = {"triples": "full_bandwidth", "pairs": "full_bandwidth_pairs"}
+    for mix, name in names.items():
+        fragment = yaml.safe_load((ROOT / "configs" / "route" / f"{name}.yaml").read_text())
+        assert merge_configs([], suite.axes["mix"][mix]) == fragment
+    for scale in ("smoke", "cpu"):
+        files = [*suite.base, *suite.scale(scale).config]
+        assert merge_configs(files)["recording"]["contraction_every"]
