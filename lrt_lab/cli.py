@@ -24,10 +24,11 @@ COMMANDS: dict[str, Entry] = {
     "suite": (
         {
             "run": "lrt_lab.suite.commands:run",
+            "tune": "lrt_lab.suite.commands:tune",
             "status": "lrt_lab.suite.commands:status",
             "report": "lrt_lab.suite.commands:report",
         },
-        "run a matrix of cells over seeds; its state; its report",
+        "run a matrix of cells over seeds; its tuning; its state; its report",
     ),
     "report": (
         "lrt_lab.report.commands:report",

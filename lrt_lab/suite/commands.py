@@ -1,13 +1,14 @@
-"""`lrt-lab suite run | status | report`. Starts without torch: only the workers import it."""
+"""`lrt-lab suite run | tune | status | report`. Torch is imported by the workers alone."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lrt_lab.console import console
 from lrt_lab.errors import UserError
-from lrt_lab.suite import expansion
+from lrt_lab.suite import expansion, tuned
 from lrt_lab.suite import plan as plans
 from lrt_lab.suite.checks import require_known
 from lrt_lab.suite.declaration import Scale, Suite, load
@@ -15,6 +16,7 @@ from lrt_lab.suite.interrupt import Interrupted, interruptible
 from lrt_lab.suite.launch import Launch
 from lrt_lab.suite.reports import write_report
 from lrt_lab.suite.show import print_status
+from lrt_lab.suite.tune import Tuner
 from lrt_lab.suite.workers import BACKEND, WorkerError, default_jobs
 
 
@@ -96,15 +98,74 @@ def execute(
         raise UserError(f"--jobs is {jobs}; it is the number of runs at a time, at least 1.")
     declared, chosen = _load(suite, scale)
     if only is not None:
-        require_known("cell", only, [cell.name for cell in expansion.cells(declared)], "--only")
+        names = [cell.name for cell in expansion.cells(declared, chosen)]
+        require_known("cell", only, names, "--only")
     folder = plans.home(declared, chosen, Path(runs))
-    lab = Launch(declared, chosen, folder, jobs or default_jobs(), backend)
+    choices = choices_of(declared, chosen, dry_run)
+    lab = Launch(declared, chosen, folder, jobs or default_jobs(), backend, choices=choices)
+    return _session(lab, lambda: lab.work(Path(reports), only, began), dry_run)
+
+
+def choices_of(suite: Suite, scale: Scale, dry_run: bool) -> tuned.Tuned | None:
+    """What tuning chose; a dry run does without, since no cost depends on it."""
+    try:
+        return tuned.load(suite, scale)
+    except UserError as error:
+        if not dry_run:
+            raise
+        console().print(f"note: {error}", markup=False)
+        return None
+
+
+def tune(
+    suite: str,
+    scale: str = "quick",
+    jobs: int | None = None,
+    dry_run: bool = False,
+    runs: str = "runs",
+) -> int:
+    """Tune the cells of a suite on its tuning seeds, and write the choices beside the suite file.
+
+    Goes on where it was cut. What is written belongs under version control: `suite run` reads it,
+    and refuses it when the cells have changed since.
+
+    Args:
+        suite: The suite file.
+        scale: One of its scales.
+        jobs: Runs at a time; null is one per GPU, or one without a GPU.
+        dry_run: Only show what the first round costs.
+        runs: Folder of the runs.
+    """
+    return execute_tuning(suite, scale, jobs, dry_run, runs)
+
+
+def execute_tuning(
+    suite: str,
+    scale: str,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    runs: str = "runs",
+    backend: str = BACKEND,
+) -> int:
+    """`tune`, with the module that the workers take `resolve` and `train` from."""
+    began = time.monotonic()
+    declared, chosen = _load(suite, scale)
+    if declared.tuning is None or not chosen.tuned:
+        raise UserError(
+            f"{suite} tunes nothing at scale {scale}: there is no 'tuning', or it is off"
+        )
+    tuner = Tuner(declared, chosen, Path(runs), jobs or default_jobs(), backend)
+    return _session(tuner, lambda: tuner.work(began), dry_run)
+
+
+def _session(lab: Launch | Tuner, work: Callable[[], int], dry_run: bool) -> int:
+    """Work, and end in order whatever happens."""
     with interruptible():
         try:
             if dry_run:
                 lab.dry_run()
                 return 0
-            return lab.work(Path(reports), only, began)
+            return work()
         except Interrupted as stop:
             lab.close()
             return lab.interrupted(stop)

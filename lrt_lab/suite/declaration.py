@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from lrt_lab.errors import UserError
+from lrt_lab.suite import extras
 from lrt_lab.suite.checks import (
     UniqueKeys,
     items,
@@ -34,23 +35,31 @@ class Twin:
     """Extra cells: copies of those that agree with `of`, with the budget of their `as_` partner.
 
     `{of: {route: none}, as: {route: LRT}, match: train_flops}` gives every no-route cell a twin
-    that gets the training FLOPs of its LRT cell.
+    that gets the training FLOPs of its LRT cell; with `at: x2` of that cell's run as `again.x2`.
     """
 
     name: str
     of: dict[str, str]
     as_: dict[str, str]
     match: str
+    at: str | None = None
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large: config fragments over the suite's base, the seeds, and the negligible margin."""
+    """How large: config fragments over the suite's base, the seeds, and the negligible margin.
+
+    `only` names the values that are run of some axes, `again` the cells that are run once more (all
+    of them unless it is given); `tuned` is off where defaults are good enough.
+    """
 
     name: str
     config: tuple[Path, ...]
     seeds: tuple[int, ...]
     margin: float
+    only: extras.Selection = field(default_factory=dict)
+    again: tuple[str, ...] = ()
+    tuned: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ class Statistics:
     contrasts whose error rate is controlled together; `outcome` which evaluation is the headline.
     Optional: `contrasts`, each a name and the weights of cells; `floor`, the entropy floor (or
     floors) in nats of the excess scale; `sweep`, the `axis` whose values are tried for every
-    variant and then chosen among, and its `default`.
+    variant and then chosen among, and its `default`; `squares`, further 2x2s by name, each the
+    primary one with other cells in the place of some.
     """
 
     primary: str
@@ -72,6 +82,7 @@ class Statistics:
     contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
     floor: tuple[float, ...] = ()
     sweep: dict[str, str] = field(default_factory=dict)
+    squares: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,9 @@ class Suite:
     scales: dict[str, Scale]
     path: Path
     sha256: str
+    without: tuple[extras.Selection, ...] = ()
+    again: tuple[extras.Again, ...] = ()
+    tuning: extras.Tuning | None = None
 
     def scale(self, name: str) -> Scale:
         """The scale of that name, its config files checked to be there."""
@@ -120,12 +134,20 @@ def load(path: Path) -> Suite:
         "prediction",
         "base",
         "axes",
+        "without",
+        "again",
         "twins",
+        "tuning",
         "statistics",
         "scales",
     )
-    top = section(tree, str(path), keys, optional=("base", "twins"))
+    optional = ("base", "without", "again", "twins", "tuning")
+    top = section(tree, str(path), keys, optional=optional)
     axes = _axes(top["axes"], f"{path}: axes")
+    again = extras.again(top.get("again"), axes, f"{path}: again")
+    twins = section(top.get("twins") or {}, f"{path}: twins")
+    tuning = extras.tuning(top.get("tuning"), tuple(twins), f"{path}: tuning")
+    rungs = tuple(entry.name for entry in again)
     return Suite(
         name=require_name("suite", top["suite"], str(path)),
         title=text(top, "title", str(path)),
@@ -134,16 +156,21 @@ def load(path: Path) -> Suite:
         base=_files(top.get("base") or [], path, f"{path}: base"),
         axes=axes,
         twins=tuple(
-            _twin(name, value, axes, f"{path}: twins.{name}")
-            for name, value in section(top.get("twins") or {}, f"{path}: twins").items()
+            _twin(name, value, axes, rungs, f"{path}: twins.{name}")
+            for name, value in twins.items()
         ),
         statistics=_statistics(top["statistics"], axes, f"{path}: statistics"),
         scales={
-            require_name("scale", name, f"{path}: scales"): _scale(name, value, path)
+            require_name("scale", name, f"{path}: scales"): _scale(
+                name, value, path, axes, rungs, tuning
+            )
             for name, value in section(top["scales"], f"{path}: scales").items()
         },
         path=path,
         sha256=hashlib.sha256(source).hexdigest(),
+        without=extras.without(top.get("without"), axes, f"{path}: without"),
+        again=again,
+        tuning=tuning,
     )
 
 
@@ -170,21 +197,30 @@ def _axes(tree: object, where: str) -> dict[str, dict[str, dict[str, Any]]]:
     return axes
 
 
-def _twin(name: object, tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Twin:
-    parts = section(tree, where, ("of", "as", "match"))
+def _twin(
+    name: object,
+    tree: object,
+    axes: Mapping[str, Mapping[str, Any]],
+    rungs: tuple[str, ...],
+    where: str,
+) -> Twin:
+    parts = section(tree, where, ("of", "as", "match", "at"), optional=("at",))
     for side in ("of", "as"):
         require_known("axis", section(parts[side], f"{where}.{side}"), axes, f"{where}.{side}")
         for axis, value in parts[side].items():
             require_known(f"value of axis {axis}", [value], axes[axis], f"{where}.{side}")
     require_known("match", [parts["match"]], MATCHES, where)
-    twin = Twin(require_name("twin", name, where), parts["of"], parts["as"], parts["match"])
+    at = parts.get("at")
+    if at is not None:
+        require_known("cell that is run again", [at], rungs, f"{where}.at")
+    twin = Twin(require_name("twin", name, where), parts["of"], parts["as"], parts["match"], at)
     if {**twin.of, **twin.as_} == twin.of:
         raise UserError(f"{where}: 'as' changes nothing of 'of'; name the value to be matched.")
     return twin
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep")
+    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares")
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
     require_known("outcome", [outcome], OUTCOMES, where)
@@ -215,6 +251,10 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
             number(one, f"{where}.floor") for one in (floor if isinstance(floor, list) else [floor])
         ),
         sweep=_sweep(parts.get("sweep"), axes, ends, f"{where}.sweep"),
+        squares={
+            str(name): section(cells, f"{where}.squares.{name}")
+            for name, cells in section(parts.get("squares", {}), f"{where}.squares").items()
+        },
     )
 
 
@@ -229,21 +269,40 @@ def _sweep(
     return sweep
 
 
-def _scale(name: str, tree: object, path: Path) -> Scale:
+def _scale(
+    name: str,
+    tree: object,
+    path: Path,
+    axes: Mapping[str, Mapping[str, Any]],
+    rungs: tuple[str, ...],
+    tuning: extras.Tuning | None,
+) -> Scale:
     where = f"{path}: scales.{name}"
-    parts = section(tree, where, ("config", "seeds", "margin"))
-    seeds = items(parts["seeds"], f"{where}.seeds")
-    if not seeds:
-        raise UserError(f"{where}.seeds is empty; give at least one seed, such as [1, 2, 3, 4, 5].")
-    if not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise UserError(f"{where}.seeds {seeds} must be whole numbers from 0.")
-    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if twice:
-        raise UserError(f"{where}.seeds has {twice[0]} more than once; one seed is one pair block.")
+    optional = ("only", "again", "tuned")
+    parts = section(tree, where, ("config", "seeds", "margin", *optional), optional)
+    seeds = extras.seeds(parts["seeds"], f"{where}.seeds")
+    tuned = parts.get("tuned", True)
+    if not isinstance(tuned, bool):
+        raise UserError(f"{where}.tuned is {tuned!r}; give true or false.")
+    shared = sorted(set(seeds) & set(tuning.seeds)) if tuning else []
+    if shared:
+        raise UserError(
+            f"{where}.seeds has {shared[0]}, which is a tuning seed; a report uses none of those."
+        )
     margin = number(parts["margin"], f"{where}.margin")
     if margin <= 0:
         raise UserError(f"{where}.margin is {margin}; it is a positive difference in ln loss.")
-    return Scale(name, _files(parts["config"], path, f"{where}.config"), tuple(seeds), margin)
+    chosen = items(parts.get("again", list(rungs)), f"{where}.again")
+    require_known("cell that is run again", chosen, rungs, f"{where}.again")
+    return Scale(
+        name,
+        _files(parts["config"], path, f"{where}.config"),
+        seeds,
+        margin,
+        extras.selection(parts.get("only", {}), axes, f"{where}.only"),
+        tuple(chosen),
+        tuned and tuning is not None,
+    )
 
 
 def _files(value: object, path: Path, where: str) -> tuple[Path, ...]:

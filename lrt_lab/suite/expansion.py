@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from lrt_lab.errors import UserError
 from lrt_lab.suite.declaration import Scale, Suite
+from lrt_lab.suite.extras import selects
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,18 @@ class TwinOf:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the axes' values; `overrides` are dotted keys over the fragments."""
+    """One combination of the axes' values; `overrides` are dotted keys over the fragments.
+
+    `times` multiplies the steps of its config. `factor` multiplies the tuned key; None is the
+    factor that tuning chose.
+    """
 
     name: str
     axes: dict[str, str]
     overrides: dict[str, Any]
     twin: TwinOf | None = None
+    times: float = 1.0
+    factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,28 +49,51 @@ class Run:
     seed: int
 
 
-def cells(suite: Suite) -> list[Cell]:
-    """All combinations of the axes in the file's order, then the twins."""
+def cells(suite: Suite, scale: Scale) -> list[Cell]:
+    """The combinations of the axes in the file's order, those that are run again, then the twins.
+
+    A twin whose partner the scale leaves out is left out too.
+    """
     plain = []
     for values in product(*suite.axes.values()):
         axes = dict(zip(suite.axes, values, strict=True))
+        left_out = any(selects(combination, axes) for combination in suite.without)
+        if left_out or not selects(scale.only, axes):
+            continue
         overrides: dict[str, Any] = {}
         for axis, value in axes.items():
             overrides |= suite.axes[axis][value]
         plain.append(Cell("+".join(values), axes, overrides))
+    if not plain:
+        raise UserError(f"{suite.path}: 'without' and 'only' leave scale {scale.name} no cell.")
+    again = [
+        replace(
+            cell,
+            name=f"{cell.name}@{entry.name}",
+            times=entry.times,
+            factor=None if entry.tuned else 1.0,
+        )
+        for entry in suite.again
+        if entry.name in scale.again and (entry.tuned or scale.tuned)
+        for cell in plain
+        if selects(entry.of, cell.axes)
+    ]
+    known = {cell.name for cell in (*plain, *again)}
     twins = []
     for twin in suite.twins:
         for cell in plain:
             if cell.axes == {**cell.axes, **twin.of}:
                 target = "+".join({**cell.axes, **twin.as_}.values())
-                relation = TwinOf(twin.match, cell.name, target)
-                twins.append(Cell(f"{cell.name}@{twin.name}", cell.axes, cell.overrides, relation))
-    return plain + twins
+                target += f"@{twin.at}" if twin.at else ""
+                if target in known:
+                    relation = TwinOf(twin.match, cell.name, target)
+                    twins.append(replace(cell, name=f"{cell.name}@{twin.name}", twin=relation))
+    return [*plain, *again, *twins]
 
 
 def runs(suite: Suite, scale: Scale) -> list[Run]:
     """Seed by seed, so that complete pair blocks finish first."""
-    return [Run(cell, seed) for seed in scale.seeds for cell in cells(suite)]
+    return [Run(cell, seed) for seed in scale.seeds for cell in cells(suite, scale)]
 
 
 def running_order(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,16 +20,38 @@ from lrt_lab.suite.runner import Outcome, Runner
 from lrt_lab.suite.sessions import Session, overhead
 from lrt_lab.suite.show import print_dry_run
 from lrt_lab.suite.table import Board, view
+from lrt_lab.suite.tuned import Tuned
 from lrt_lab.suite.words import count, duration
 from lrt_lab.suite.workers import Pool
 
 
 class Launch:
-    """One session on one suite and scale; its workers start when they are first needed."""
+    """One session on one suite and scale; its workers start when they are first needed.
 
-    def __init__(self, suite: Suite, scale: Scale, folder: Path, jobs: int, backend: str) -> None:
+    Args:
+        suite: the suite.
+        scale: one of its scales.
+        folder: of the runs.
+        jobs: runs at a time.
+        backend: the module that the workers take `resolve` and `train` from.
+        runs: what to run; None is all that the suite declares.
+        choices: what tuning chose.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        scale: Scale,
+        folder: Path,
+        jobs: int,
+        backend: str,
+        runs: list[expansion.Run] | None = None,
+        choices: Tuned | None = None,
+    ) -> None:
         self.suite, self.scale, self.folder, self.jobs = suite, scale, folder, jobs
         self._backend = backend
+        self._wanted = expansion.runs(suite, scale) if runs is None else runs
+        self._choices = choices
         self._pool: Pool | None = None
         self._plan: dict[str, Any] | None = None
         self._dry = False
@@ -38,18 +60,43 @@ class Launch:
         """Price the first seed of every cell and show it."""
         self._dry = True
         first = self.scale.seeds[0]
-        plan = plans.cached(self.suite, self.scale, self.folder)
+        plan = plans.cached(self.suite, self.scale, self.folder, self._wanted, self._choices)
         if plan is not None:
             entries = [entry for entry in plan["cells"] if entry["seed"] == first]
         else:
-            wanted = [run for run in expansion.runs(self.suite, self.scale) if run.seed == first]
+            wanted = [run for run in self._wanted if run.seed == first]
             entries = self._price(wanted, count(len(wanted), "cell"))
         seconds, source = estimate(entries, self.folder, self._rate)
         print_dry_run(self.suite, self.scale, entries, seconds, source, self.jobs)
 
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan, made when it is first asked for."""
+        return self._make_plan() if self._plan is None else self._plan
+
+    def missing(self) -> int:
+        """How many of the planned runs are not finished."""
+        return sum(not RunFolder(self.folder / run["folder"]).done for run in self.plan["cells"])
+
     def work(self, reports: Path, only: list[str] | None, began: float) -> int:
         """Plan, run what is not finished, report."""
-        plan = self._make_plan()
+        code = self.finish_runs(only, began)
+        missing = self.missing()
+        if missing:
+            console().print(
+                f"{count(missing, 'run')} not finished, so no report yet; the same command tries "
+                f"again, `lrt-lab suite report {self.suite.path} --scale {self.scale.name}` "
+                "reports on the finished ones",
+                markup=False,
+            )
+        else:
+            path = write_report(self.plan, self.folder, reports, self.suite.path)
+            console().print(f"report: {path}", markup=False)
+        return code
+
+    def finish_runs(self, only: list[str] | None, began: float) -> int:
+        """Plan and run what is not finished; 1 if any failed."""
+        plan = self.plan
         wanted = [entry for entry in plan["cells"] if only is None or entry["cell"] in only]
         todo = [entry for entry in wanted if not RunFolder(self.folder / entry["folder"]).done]
         out = console()
@@ -71,17 +118,6 @@ class Launch:
             log = RunFolder(self.folder / entry["folder"]).stdout
             line = f"failed: {entry['cell']} seed {entry['seed']}: {error} (more in {log})"
             out.print(line, style="red", markup=False)
-        missing = sum(not RunFolder(self.folder / entry["folder"]).done for entry in plan["cells"])
-        if missing:
-            out.print(
-                f"{count(missing, 'run')} not finished, so no report yet; the same command tries "
-                f"again, `lrt-lab suite report {self.suite.path} --scale {self.scale.name}` "
-                "reports on the finished ones",
-                markup=False,
-            )
-        else:
-            path = write_report(plan, self.folder, reports, self.suite.path)
-            out.print(f"report: {path}", markup=False)
         return 1 if outcome.failed else 0
 
     def interrupted(self, stop: Interrupted) -> int:
@@ -120,21 +156,20 @@ class Launch:
             requests = [{"config": one} for one in configs]
             return self._workers(len(configs)).map("resolve", requests, told.tick)
 
-        return plans.price(self.suite, self.scale, wanted, ask)
+        return plans.price(self.suite, self.scale, wanted, ask, self._choices)
 
     def _rate(self) -> float:
         console().print("measuring the speed of this machine ...", markup=False)
         return float(self._workers(1).map("rate", [{}])[0])
 
     def _make_plan(self) -> dict[str, Any]:
-        plan = plans.cached(self.suite, self.scale, self.folder)
+        plan = plans.cached(self.suite, self.scale, self.folder, self._wanted, self._choices)
         if plan is None:
-            wanted = expansion.runs(self.suite, self.scale)
-            entries = self._price(wanted, count(len(wanted), "run"))
+            entries = self._price(self._wanted, count(len(self._wanted), "run"))
             seconds, _ = estimate(entries, self.folder, self._rate)
             for entry, one in zip(entries, seconds, strict=True):
                 entry["seconds"] = one
-            plan = plans.build(self.suite, self.scale, entries)
+            plan = plans.build(self.suite, self.scale, entries, self._choices)
             plans.refuse_to_mix(plan, self.folder)
             plans.write(plan, self.folder)
         else:
@@ -151,12 +186,12 @@ class Launch:
             known = dict(zip((entry["folder"] for entry in plan["cells"]), seconds, strict=True))
             todo = [{**entry, "seconds": known[entry["folder"]]} for entry in todo]
         pool = self._workers(len(todo))
-        by_name = {(run.cell.name, run.seed): run for run in expansion.runs(self.suite, self.scale)}
+        by_name = {(run.cell.name, run.seed): run for run in self._wanted}
 
         def config(entry: dict[str, Any]) -> dict[str, Any]:
             steps = entry["steps"] if entry["twin"] else None
             declared = by_name[entry["cell"], entry["seed"]]
-            return plans.config_of(self.suite, self.scale, declared, steps)
+            return plans.config_of(self.suite, self.scale, declared, steps, self._choices)
 
         def about(entry: dict[str, Any]) -> dict[str, Any]:
             return {

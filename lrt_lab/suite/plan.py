@@ -9,6 +9,7 @@ report` need no torch and a finished suite starts at once.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, folder_name, read_json, write_json
 from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.expansion import Run, matched_steps, running_order
+from lrt_lab.suite.tuned import Tuned, scaled
 
 PLAN = "plan.json"
 
@@ -32,24 +34,42 @@ def home(suite: Suite, scale: Scale, root: Path) -> Path:
     return root / suite.name / scale.name
 
 
-def config_of(suite: Suite, scale: Scale, run: Run, steps: int | None = None) -> dict[str, Any]:
-    """A run's merged config: base and scale fragments, the axes, a twin's steps, the seed."""
+def config_of(
+    suite: Suite,
+    scale: Scale,
+    run: Run,
+    steps: int | None = None,
+    choices: Tuned | None = None,
+) -> dict[str, Any]:
+    """A run's merged config: base and scale fragments, the axes, its steps, its rate, the seed."""
     from lrt_lab.training.config import merge_configs
 
-    overrides = dict(run.cell.overrides)
+    cell = run.cell
+    overrides = {**cell.overrides, "seed": run.seed}
+    # Copied: what is changed below may belong to the suite.
+    config = copy.deepcopy(merge_configs([*suite.base, *scale.config], overrides))
+    trainer = config["trainer"]
     if steps is not None:
-        overrides["trainer.max_steps"] = steps
-    overrides["seed"] = run.seed
-    return merge_configs([*suite.base, *scale.config], overrides)
+        trainer["max_steps"] = steps
+    elif cell.times != 1:
+        trainer["max_steps"] = max(1, round(cell.times * trainer["max_steps"]))
+    factor = cell.factor
+    if factor is None and choices is not None:
+        factor = choices.factor(cell, trainer["max_steps"])
+    if factor is not None and suite.tuning is not None:
+        scaled(config, suite.tuning.key, factor)
+    return config
 
 
-def price(suite: Suite, scale: Scale, wanted: list[Run], ask: Price) -> list[dict[str, Any]]:
+def price(
+    suite: Suite, scale: Scale, wanted: list[Run], ask: Price, choices: Tuned | None = None
+) -> list[dict[str, Any]]:
     """The plan's entries for these runs, in running order, twins solved last."""
     plain = [run for run in wanted if run.cell.twin is None]
-    answers = ask([config_of(suite, scale, run) for run in plain])
+    configs = [config_of(suite, scale, run, None, choices) for run in plain]
     priced = {
         (run.cell.name, run.seed): _entry(run, answer)
-        for run, answer in zip(plain, answers, strict=True)
+        for run, answer in zip(plain, ask(configs), strict=True)
     }
     twins = []
     for run in wanted:
@@ -60,8 +80,8 @@ def price(suite: Suite, scale: Scale, wanted: list[Run], ask: Price) -> list[dic
                 target["steps"], target["train_flops"], of["train_flops_per_step"], run.cell.name
             )
             twins.append((run, steps, target["train_flops"]))
-    answers = ask([config_of(suite, scale, run, steps) for run, steps, _ in twins])
-    for (run, _, goal), answer in zip(twins, answers, strict=True):
+    configs = [config_of(suite, scale, run, steps, choices) for run, steps, _ in twins]
+    for (run, _, goal), answer in zip(twins, ask(configs), strict=True):
         entry = _entry(run, answer)
         entry["twin"]["ratio"] = entry["train_flops"] / goal
         priced[run.cell.name, run.seed] = entry
@@ -74,6 +94,7 @@ def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
         "cell": cell.name,
         "axes": cell.axes,
         "twin": None if cell.twin is None else cell.twin.record(),
+        "times": cell.times,
         "seed": run.seed,
         "folder": f"{cell.name}/{folder_name(run.seed, answer['hash'])}",
         "hash": answer["hash"],
@@ -86,7 +107,9 @@ def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def build(suite: Suite, scale: Scale, entries: list[dict[str, Any]]) -> dict[str, Any]:
+def build(
+    suite: Suite, scale: Scale, entries: list[dict[str, Any]], choices: Tuned | None = None
+) -> dict[str, Any]:
     """The whole plan, as it is written."""
     statistics = suite.statistics
     return {
@@ -109,7 +132,9 @@ def build(suite: Suite, scale: Scale, entries: list[dict[str, Any]]) -> dict[str
             "floor": list(statistics.floor) or None,
             "axes": statistics.axes,
             "sweep": statistics.sweep or None,
+            "squares": statistics.squares,
         },
+        "tuning": None if choices is None else choices.record,
         "inputs": inputs(suite, scale),
         "cells": entries,
     }
@@ -125,10 +150,17 @@ def inputs(suite: Suite, scale: Scale) -> dict[str, Any]:
     }
 
 
-def cached(suite: Suite, scale: Scale, folder: Path) -> dict[str, Any] | None:
+def cached(
+    suite: Suite, scale: Scale, folder: Path, wanted: list[Run], choices: Tuned | None = None
+) -> dict[str, Any] | None:
     """The written plan, if a new one would say the same."""
     plan = read_json(folder / PLAN)
     if plan is None or plan["suite_hash"] != suite.sha256:
+        return None
+    runs = {(entry["cell"], entry["seed"]) for entry in plan["cells"]}
+    if runs != {(run.cell.name, run.seed) for run in wanted}:
+        return None
+    if plan.get("tuning") != (None if choices is None else choices.record):
         return None
     return plan if plan["inputs"] == inputs(suite, scale) else None
 

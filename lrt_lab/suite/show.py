@@ -32,7 +32,7 @@ def print_dry_run(
 ) -> None:
     """A row per cell (one seed), then the totals over seeds. `seconds` goes with `entries`."""
     seeds = len(scale.seeds)
-    order = _declared(suite)
+    order = _declared(suite, scale)
     table = Table(
         title=f"{suite.name} at scale {scale.name}: one run of each cell", box=SIMPLE_HEAD
     )
@@ -81,7 +81,10 @@ def _in_all(seconds: float, jobs: int, device: str) -> str:
 def print_status(suite: Suite, plan: dict[str, Any], folder: Path) -> None:
     """A row per cell and a column per seed, why runs failed, and the suite's overhead."""
     seeds = sorted({entry["seed"] for entry in plan["cells"]})
-    names = sorted({entry["cell"] for entry in plan["cells"]}, key=_declared(suite))
+    names = sorted(
+        {entry["cell"] for entry in plan["cells"]},
+        key=_declared(suite, suite.scales.get(plan["scale"])),
+    )
     states: dict[tuple[str, int], str] = {}
     failures = []
     done = 0
@@ -124,9 +127,10 @@ def _cell_text(run: RunFolder, state: str, entry: dict[str, Any]) -> str:
     return state
 
 
-def _declared(suite: Suite) -> Callable[[str], tuple[int, str]]:
+def _declared(suite: Suite, scale: Scale | None) -> Callable[[str], tuple[int, str]]:
     """Sorts cells as the suite file declares them; cells of an older plan come last."""
-    order = {cell.name: place for place, cell in enumerate(cells(suite))}
+    known = [] if scale is None else cells(suite, scale)
+    order = {cell.name: place for place, cell in enumerate(known)}
     return lambda name: (order.get(name, len(order)), name)
 
 

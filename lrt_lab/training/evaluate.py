@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -40,11 +40,13 @@ class Evaluation:
         validate_every: steps between scores on the validation slice; 0 is never.
         curve_bytes: size of the slice for the curve over passes; 0 leaves the curve out.
         curve_passes: passes that the curve goes up to.
+        part: what a finished run is scored on, "test", or "validation" where runs are chosen among.
     """
 
     validate_every: int = 50
     curve_bytes: int = 32768
     curve_passes: int = 16
+    part: Literal["test", "validation"] = "test"
 
     def __post_init__(self) -> None:
         if min(self.validate_every, self.curve_bytes) < 0 or self.curve_passes < 1:
@@ -52,6 +54,8 @@ class Evaluation:
                 f"evaluation.validate_every={self.validate_every}, curve_bytes={self.curve_bytes}, "
                 f"curve_passes={self.curve_passes}: none negative, at least one pass"
             )
+        if self.part not in ("test", "validation"):
+            raise UserError(f"evaluation.part={self.part!r}: give test or validation")
 
 
 @dataclass(frozen=True)

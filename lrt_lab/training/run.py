@@ -248,12 +248,12 @@ def finish(
         }
     else:
         options = run.cli.config["evaluation"]
-        size = options["curve_bytes"]
+        size, part = options["curve_bytes"], options["part"]
         final |= evaluate(
             module.decoder,
             module.schedule,
-            data.slices("test", data.size("test")),
-            data.slices("test", size) if size else None,
+            data.slices(part, data.size(part)),
+            data.slices(part, size) if size else None,
             options["curve_passes"],
             lambda _: progress(beat),
         )

@@ -7,6 +7,7 @@ file that FAKE_HEAL names does not exist, so that a test can mend a cell and sta
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import config_hash, write_json, write_text
 
 TOKENS_PER_STEP = 10
+BEST_RATE = 0.012
 FLOPS_PER_STEP = {"PreNorm": 100, "AttentionResiduals": 130}
 ROUTE_FACTOR = {"NoRoute": 1.0, "LRT": 2.1}
 
@@ -68,6 +70,7 @@ def train(
     first = int(checkpoint.read_text()) if checkpoint.exists() else 0
     steps = priced["steps"]
     meta = {**about, "config_hash": priced["hash"], "pid": os.getpid(), "first_step": first}
+    meta["part"] = config.get("evaluation", {}).get("part", "test")
     write_json(folder / "meta.json", meta)
     for step in range(first + 1, steps + 1):
         time.sleep(config["model"].get("step_seconds", 0.0))
@@ -77,7 +80,8 @@ def train(
             file.write(json.dumps({"step": step, "tokens": step * 10, "train/loss": 2.0}) + "\n")
         write_text(checkpoint, str(step))
         progress({"phase": "train", "step": step, "steps": steps, "loss": 2.0})
-    loss = {"loss": 2.0 + config["seed"] / 100, "bpb": 3.0}
+    rate = config["model"].get("optimizer", {}).get("lr", BEST_RATE)
+    loss = {"loss": 2.0 + config["seed"] / 100 + abs(math.log(rate / BEST_RATE)), "bpb": 3.0}
     diverged = mood == "diverge"
     final = {
         "status": "diverged" if diverged else "finished",

@@ -142,7 +142,7 @@ def test_h1_is_the_two_by_two_with_twins() -> None:
     from lrt_lab.suite.expansion import cells
 
     suite = load(ROOT / "experiments" / "h1.yaml")
-    assert [cell.name for cell in cells(suite)] == [
+    assert [cell.name for cell in cells(suite, suite.scale("quick"))] == [
         "PreNorm+none",
         "PreNorm+LRT",
         "AttentionResiduals+none",
@@ -173,7 +173,7 @@ class TestBackbones:
 
         suite = load(ROOT / "experiments" / "backbones.yaml")
         assert list(suite.axes["rate"]) == ["x0.5", "x1", "x2"]
-        assert len(cells(suite)) == 3 * len(suite.axes["backbone"]) == 39
+        assert len(cells(suite, suite.scale("cpu"))) == 3 * len(suite.axes["backbone"]) == 39
         assert suite.statistics.sweep == {"axis": "rate", "default": "x1"}
         assert [len(suite.scale(name).seeds) for name in ("smoke", "cpu")] == [2, 3]
 

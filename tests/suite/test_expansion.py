@@ -12,7 +12,7 @@ from .conftest import Lab
 
 
 def test_cells_are_all_combinations_then_twins(lab: Lab) -> None:
-    found = cells(load(lab.suite))
+    found = cells(load(lab.suite), load(lab.suite).scale("quick"))
     assert [cell.name for cell in found] == [
         "PreNorm+none",
         "PreNorm+LRT",
