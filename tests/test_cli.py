@@ -57,8 +57,8 @@ def test_light_commands_import_no_torch(words: list[str]) -> None:
 
 WRONG = {
     "no-such-command": (["fti"], "(nearest: fit)"),
-    "no-subcommand": (["suite"], "suite run, suite status"),
-    "no-such-subcommand": (["suite", "rnu"], "suite run, suite status"),
+    "no-subcommand": (["suite"], "suite run, suite tune"),
+    "no-such-subcommand": (["suite", "rnu"], "suite run, suite tune"),
     "unknown-part": (
         ["fit", "--model.route", "LTR"],
         "unknown route 'LTR' (nearest: LRT); known: ",
