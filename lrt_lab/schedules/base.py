@@ -71,6 +71,10 @@ class Schedule:
         """
         return framed(batch)
 
+    def judged(self, batch: Mapping[str, Tensor]) -> tuple[Frame, Tensor]:
+        """The same of a batch on which a model is judged: as training ends, nothing random."""
+        return framed(batch)
+
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
         """Yield the scored passes in order.
 

@@ -94,19 +94,36 @@ class Curriculum(Schedule):
         Returns:
             a frame ``(B, T)`` and targets ``(B, T)``, `IGNORED` where nothing is predicted.
         """
+        labels = self.labels(batch)
+        g, stages = clock.generator("stage"), []
+        for _ in labels:
+            stage = self.stage(clock.step)
+            if float(torch.rand((), generator=g)) < self.random_stage:
+                stage = int(torch.randint(0, self.stages + 1, (), generator=g))
+            stages.append(stage)
+        return self.staged(batch, stages)
+
+    def judged(self, batch: Mapping[str, Tensor]) -> tuple[Frame, Tensor]:
+        """Every row after the last stage."""
+        return self.staged(batch, [self.stages + 1] * len(self.labels(batch)))
+
+    def staged(self, batch: Mapping[str, Tensor], stages: list[int]) -> tuple[Frame, Tensor]:
+        """Each row at its stage."""
+        tokens, labels = batch["tokens"], batch["labels"]
+        rows = [
+            self.row(ids, own, stage)
+            for ids, own, stage in zip(tokens.tolist(), labels.tolist(), stages, strict=True)
+        ]
+        return assemble(rows, tokens.device)
+
+    def labels(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """What each token belongs to."""
         if "labels" not in batch:
             raise UserError(
                 "model.schedule=Curriculum: the data has no step labels; choose data that says"
                 " which step each token belongs to, or another schedule"
             )
-        tokens, labels = batch["tokens"], batch["labels"]
-        g, rows = clock.generator("stage"), []
-        for ids, own in zip(tokens.tolist(), labels.tolist(), strict=True):
-            stage = self.stage(clock.step)
-            if float(torch.rand((), generator=g)) < self.random_stage:
-                stage = int(torch.randint(0, self.stages + 1, (), generator=g))
-            rows.append(self.row(ids, own, stage))
-        return assemble(rows, tokens.device)
+        return batch["labels"]
 
     def row(self, ids: list[int], labels: list[int], stage: int) -> Row:
         """One row at a stage."""

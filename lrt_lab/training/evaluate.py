@@ -1,4 +1,4 @@
-"""Evaluation, a step of its own after training: bits per byte on held-out text.
+"""Evaluation, a step of its own after training: bits per byte on held-out text, or accuracy.
 
 Three readings of the same model: the last training pass, the exact recurrence (the headline,
 because it is what decoding does), and the curve over Jacobi passes, which shows whether more passes
@@ -12,19 +12,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_lab.data.batch import framed
+from lrt_lab.data.batch import IGNORED, Batch, framed
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Jacobi, Schedule, Serial
 from lrt_lab.training.loss import pick, token_losses
-from lrt_lab.training.metrics import BitsPerByte
+from lrt_lab.training.metrics import Accuracy, BitsPerByte, Nats
 
 if TYPE_CHECKING:
     from lrt_lab.data import EvaluationSlice
 
+Prepare = Callable[[Batch], tuple[Frame, Tensor]]
 # : Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost
 # overhead each.
 PARALLEL_TOKENS, SERIAL_TOKENS = 8192, 65536
@@ -60,55 +62,109 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Score:
-    """What a slice costs: bits per byte, and nats per token by position of a window, ``(T,)``."""
+    """What a slice costs, and of answers how many are right.
 
-    metric: BitsPerByte
+    Attributes:
+        metric: nats per token, and bits per byte of text.
+        by_position: nats per token by position of a row, ``(T,)``; NaN where no row predicts.
+        accuracy: shares of right answers; None of text.
+        right: share of right answers by position, ``(T,)``.
+    """
+
+    metric: Nats
     by_position: Tensor
+    accuracy: Accuracy | None = None
+    right: Tensor | None = None
 
     @property
     def loss(self) -> float:
         """Nats per token."""
         return self.metric.loss
 
-    @property
-    def bpb(self) -> float:
-        """Bits per byte."""
-        return float(self.metric.compute())
+    def record(self) -> dict[str, float]:
+        """Loss, then bits per byte or accuracies."""
+        more = {"bpb": float(self.metric.compute())}
+        return {"loss": self.loss, **(self.accuracy.record() if self.accuracy else more)}
 
-    def binned(self) -> dict[str, list[float]]:
+    def binned(self) -> dict[str, list[float | None]]:
         """Loss by position, in at most `BINS` bins of neighbouring positions (0-based centres)."""
         size = -(-len(self.by_position) // BINS)
-        bins = self.by_position.split(size)
-        centres = [index * size + (len(part) - 1) / 2 for index, part in enumerate(bins)]
-        return {"position": centres, "loss": [float(part.mean()) for part in bins]}
+        curves = {"loss": self.by_position}
+        if self.right is not None:
+            curves["accuracy"] = self.right
+        bins = range(-(-len(self.by_position) // size))
+        parts = {name: values.split(size) for name, values in curves.items()}
+        centres: list[float | None] = [i * size + (len(parts["loss"][i]) - 1) / 2 for i in bins]
+        means = {name: [_mean(part) for part in values] for name, values in parts.items()}
+        return {"position": centres, **means}
 
 
-def batches(part: EvaluationSlice, tokens: int) -> Iterator[tuple[Frame, Tensor]]:
+def _mean(values: Tensor) -> float | None:
+    """Mean of the numbers among them; None of none."""
+    there = values[~values.isnan()]
+    return float(there.mean()) if len(there) else None
+
+
+def batches(
+    part: EvaluationSlice, tokens: int, prepare: Prepare = framed
+) -> Iterator[tuple[Frame, Tensor]]:
     """The slice's rows, about so many tokens at once, as frames with their targets."""
     rows = max(1, tokens * len(part) // part.positions)
     for start in range(0, len(part), rows):
-        yield framed(part.rows(start, start + rows))
+        yield prepare(part.rows(start, start + rows))
 
 
 @torch.no_grad()
 def score(
-    decoder: Decoder, schedule: Schedule, part: EvaluationSlice, tokens: int = PARALLEL_TOKENS
+    decoder: Decoder,
+    schedule: Schedule,
+    part: EvaluationSlice,
+    tokens: int = PARALLEL_TOKENS,
+    prepare: Prepare = framed,
 ) -> Score:
-    """Score every position by the last pass that computed it."""
-    metric = BitsPerByte()
+    """Score every position by the last pass that computed it.
+
+    Args:
+        decoder: the model, in evaluation mode.
+        schedule: the passes.
+        part: the rows.
+        tokens: how many are evaluated at once.
+        prepare: makes the frame of a batch; of a schedule with silent positions its own.
+    """
+    metric: Nats = BitsPerByte() if part.bytes else Nats()
+    accuracy = None if part.bytes else Accuracy(decoder.shape.vocab)
     device = decoder.head.device
-    by_position = torch.zeros(part.positions // len(part), dtype=torch.float64)
-    for frame, targets in batches(part, tokens):
+    sums = Sums()
+    for frame, targets in batches(part, tokens, prepare):
         frame, targets = to(frame, device), targets.to(device)
         losses = torch.zeros(targets.shape, device=device, dtype=torch.float32)
+        predicted = torch.zeros_like(targets)
         for scored in schedule.passes(decoder, frame, Clock()):
             own = scored.positions
-            losses[:, own.start : own.stop : own.step] = token_losses(
-                decoder, scored.hidden, pick(targets, own)
-            ).to(losses.dtype)
-        metric.update(losses.cpu(), targets.cpu())
-        by_position += losses.double().sum(0).cpu()
-    return Score(metric, by_position / len(part))
+            cut = slice(own.start, own.stop, own.step)
+            losses[:, cut] = token_losses(decoder, scored.hidden, pick(targets, own)).to(
+                losses.dtype
+            )
+            if accuracy is not None:
+                predicted[:, cut] = decoder.logits(scored.hidden).argmax(-1)
+        losses, predicted, targets = losses.cpu(), predicted.cpu(), targets.cpu()
+        metric.update(losses, targets)
+        sums.add(losses=losses, right=predicted == targets, answers=targets != IGNORED)
+        if accuracy is not None:
+            accuracy.update(predicted, targets)
+    right = None if accuracy is None else sums["right"] / sums["answers"]
+    return Score(metric, sums["losses"] / sums["answers"], accuracy, right)
+
+
+class Sums(dict[str, Tensor]):
+    """Sums over rows by position, ``(T,)`` each, of rows that need not be equally long."""
+
+    def add(self, **values: Tensor) -> None:
+        """Add rows ``(B, T)`` of each."""
+        for name, rows in values.items():
+            new, old = rows.double().sum(0), self.get(name, torch.zeros(0, dtype=torch.float64))
+            width = max(len(new), len(old))
+            self[name] = F.pad(old, (0, width - len(old))) + F.pad(new, (0, width - len(new)))
 
 
 @torch.no_grad()
@@ -127,8 +183,10 @@ def curve(decoder: Decoder, part: EvaluationSlice, passes: int) -> list[float]:
 
 def to(frame: Frame, device: torch.device) -> Frame:
     """The frame on a device."""
-    document = None if frame.document is None else frame.document.to(device)
-    return Frame(frame.ids.to(device), document)
+    names = ("document", "memory_document", "position", "silent")
+    fields = {name: getattr(frame, name) for name in names}
+    moved = {name: None if f is None else f.to(device) for name, f in fields.items()}
+    return Frame(frame.ids.to(device), **moved)
 
 
 def evaluate(
@@ -138,37 +196,61 @@ def evaluate(
     curve_part: EvaluationSlice | None,
     passes: int,
     progress: Callable[[str], None] = lambda _: None,
+    longer: EvaluationSlice | None = None,
 ) -> dict[str, Any]:
-    """The ``test``, ``by_position`` and ``curve`` entries of a run's final record."""
+    """The ``test``, ``by_position`` and ``curve`` entries of a run's final record.
+
+    Args:
+        decoder: the trained model.
+        schedule: the one that it was trained by.
+        test: the rows that the record is about.
+        curve_part: text for the curve over passes; None leaves the curve out.
+        passes: passes that the curve goes up to.
+        progress: told what is being evaluated.
+        longer: rows beyond the trained length.
+    """
     decoder.eval()
-    recurrent = decoder.route.traits.recurrent
     progress("last training pass")
-    last = score(decoder, schedule, test)
+    last = score(decoder, schedule, test, prepare=schedule.judged)
     progress("exact recurrence")
-    if recurrent:
-        exact = score(decoder, Serial(), test, SERIAL_TOKENS)
-    else:
-        # Where nothing travels between positions, a few parallel passes *are* the exact recurrence.
-        loops = decoder.route.traits.loops
-        exact = last if loops == 1 else score(decoder, Jacobi(loops), test)
+    exact = exactly(decoder, schedule, test, last)
     record: dict[str, Any] = {
-        "test": {
-            "bytes": test.bytes,
-            "tokens": int(exact.metric.tokens),
-            "sha256": test.sha256,
-            "exact": {"loss": exact.loss, "bpb": exact.bpb},
-            "last_pass": {"loss": last.loss, "bpb": last.bpb},
-        },
+        "test": {**about(test, exact), "exact": exact.record(), "last_pass": last.record()},
         "by_position": exact.binned(),
         "curve": None,
     }
-    if recurrent and curve_part is not None:
+    if longer is not None:
+        progress("beyond the trained length")
+        last = score(decoder, schedule, longer, prepare=schedule.judged)
+        exact = exactly(decoder, schedule, longer, last)
+        record["test"]["longer"] = {
+            **about(longer, exact),
+            "exact": exact.record(),
+            "last_pass": last.record(),
+            "by_position": exact.binned(),
+        }
+    if decoder.route.traits.recurrent and curve_part is not None:
         progress("curve over passes")
         record["curve"] = {
             "bytes": curve_part.bytes,
             "sha256": curve_part.sha256,
             "passes": list(range(1, passes + 1)),
             "bpb": curve(decoder, curve_part, passes),
-            "exact_bpb": score(decoder, Serial(), curve_part, SERIAL_TOKENS).bpb,
+            "exact_bpb": score(decoder, Serial(), curve_part, SERIAL_TOKENS).record()["bpb"],
         }
     return record
+
+
+def exactly(decoder: Decoder, schedule: Schedule, part: EvaluationSlice, last: Score) -> Score:
+    """The score of the exact recurrence, given that of the last training pass."""
+    if decoder.route.traits.recurrent:
+        return score(decoder, Serial(), part, SERIAL_TOKENS, schedule.judged)
+    # Where nothing travels between positions, a few parallel passes *are* the exact recurrence.
+    loops = decoder.route.traits.loops
+    return last if loops == 1 else score(decoder, Jacobi(loops), part, prepare=schedule.judged)
+
+
+def about(part: EvaluationSlice, scored: Score) -> dict[str, Any]:
+    """What was evaluated."""
+    size = {"bytes": part.bytes} if part.bytes else {"rows": len(part)}
+    return {**size, "tokens": int(scored.metric.tokens), "sha256": part.sha256}

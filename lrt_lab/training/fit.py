@@ -69,6 +69,14 @@ def fit(args: list[str]) -> int:
         out.print(f"diverged; last finite loss {final['last_finite_loss']}")
         return 0
     test = final["test"]
+    if "rows" in test:
+        for place, found in ((f"{test['rows']} rows", test), ("twice as long", test["longer"])):
+            exact, last = (found[pass_]["last_accuracy"] for pass_ in ("exact", "last_pass"))
+            out.print(
+                f"test accuracy at the last position, {place}: exact recurrence {exact:.3f}, "
+                f"last training pass {last:.3f}"
+            )
+        return 0
     out.print(
         f"test bits per byte: exact recurrence {test['exact']['bpb']:.4f}, "
         f"last training pass {test['last_pass']['bpb']:.4f} ({test['bytes']:,} bytes); "

@@ -249,13 +249,15 @@ def finish(
     else:
         options = run.cli.config["evaluation"]
         size, part = options["curve_bytes"], options["part"]
+        test = data.slices(part, data.size(part))
         final |= evaluate(
             module.decoder,
             module.schedule,
-            data.slices(part, data.size(part)),
-            data.slices(part, size) if size else None,
+            test,
+            data.slices(part, size) if size and test.bytes else None,
             options["curve_passes"],
             lambda _: progress(beat),
+            data.longer(part),
         )
         if not math.isfinite(final["test"]["exact"]["loss"]):
             final |= {"status": "diverged", "test": None, "curve": None}

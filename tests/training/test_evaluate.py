@@ -75,7 +75,7 @@ def test_the_last_pass_that_scores_a_position_has_its_word(part: EvaluationSlice
 def test_the_curve_ends_at_the_exact_recurrence(part: EvaluationSlice) -> None:
     model = decoder(LRT)
     points = curve(model, part, 9)
-    exact = score(model, Serial(), part).bpb
+    exact = score(model, Serial(), part).record()["bpb"]
     assert points[-1] == pytest.approx(exact, rel=1e-6)
     assert points[0] != pytest.approx(exact, rel=1e-4)
 

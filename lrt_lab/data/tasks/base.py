@@ -26,8 +26,8 @@ __all__ = ["Batches", "Task", "split_of"]
 
 #: Of so many rows one is for test and one for validation.
 SHARES = 10
-#: Draws after which a split counts as empty; a tenth is missed by all of them once in 10^45.
-PATIENCE = 1000
+#: So many draws of rows without one of its own, and a split counts as empty.
+PATIENCE, DRAWN = 100, 64
 
 
 class Task(Data):
@@ -119,12 +119,13 @@ class Task(Data):
             UserError: none turns up; the task has too few rows of this length.
         """
         found: list[Batch] = []
-        have = 0
-        for _ in range(PATIENCE):
-            drawn = self.draw(64, length, g)
+        have = missed = 0
+        while missed < PATIENCE:
+            drawn = self.draw(DRAWN, length, g)
             own = split_of(drawn["tokens"]) == SPLITS.index(split)
             found.append({name: values[own] for name, values in drawn.items()})
-            have += int(own.sum())
+            mine = int(own.sum())
+            have, missed = have + mine, 0 if mine else missed + 1
             if have >= count:
                 return {name: torch.cat([part[name] for part in found])[:count] for name in drawn}
         raise UserError(

@@ -100,10 +100,15 @@ class Record(Callback):
             return
         began = time.monotonic()
         pl_module.eval()
-        scored = score(pl_module.decoder, pl_module.schedule, self.validation)
+        schedule = pl_module.schedule
+        scored = score(pl_module.decoder, schedule, self.validation, prepare=schedule.judged)
         pl_module.train()
         self.validation_seconds += time.monotonic() - began
-        self._write(trainer, {"val/loss": scored.loss})
+        shares = {} if scored.accuracy is None else scored.accuracy.record()
+        self._write(
+            trainer,
+            {"val/loss": scored.loss, **{f"val/{name}": value for name, value in shares.items()}},
+        )
 
     def _write(self, trainer: Trainer, values: dict[str, float]) -> None:
         row = {
