@@ -9,15 +9,19 @@ import torch
 
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
-from lrt_lab.schedules import Interleaved, Jacobi, SinglePass
+from lrt_lab.schedules import Clock, Interleaved, Jacobi, SinglePass
+from lrt_lab.training.loss import training_loss
+from tests.support.compare import SAME, error
 from tests.support.models import T, run, small_decoder, tokens
 from tests.support.registry import TRIALS, Case, each_trial
 
-
-@pytest.mark.parametrize("length", [T, T - 1])
-@pytest.mark.parametrize(
+PRENORM = pytest.mark.parametrize(
     ("route", "schedule"), [(r, s) for b, r, s in TRIALS if b.name == "PreNorm"], ids=str
 )
+
+
+@pytest.mark.parametrize("length", [T, T - 1])
+@PRENORM
 def test_weights_sum_to_one_and_every_position_is_scored(
     route: Case, schedule: Case, length: int
 ) -> None:
@@ -30,6 +34,19 @@ def test_weights_sum_to_one_and_every_position_is_scored(
     for scored in passes:
         assert scored.hidden.shape == (2, len(scored.positions), decoder.shape.width)
     assert {t for p in passes for t in p.positions} == set(range(length))
+
+
+@PRENORM
+@torch.no_grad()
+def test_the_loss_is_the_weighted_sum_of_the_passes_own_means(route: Case, schedule: Case) -> None:
+    decoder, plan, length = small_decoder(route=route()), schedule(), T - 1
+    frame, targets = Frame(tokens(length)), tokens(length, seed=2)
+    total = 0.0
+    for scored in run(plan, decoder, frame):
+        chances = decoder.logits(scored.hidden).log_softmax(-1)
+        theirs = targets[:, list(scored.positions)].unsqueeze(-1)
+        total -= scored.weight * chances.gather(-1, theirs).mean()
+    assert error(training_loss(decoder, plan, frame, targets, Clock()), total) <= SAME
 
 
 @pytest.mark.parametrize("subsets", [1, 2, 3, 5, 11])

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from lrt_lab.frame import Frame, Memory
+from lrt_lab.schedules import Jacobi
 from tests.support.compare import DIFFERENT, SAME, error
-from tests.support.models import documents, small_decoder, tokens
-from tests.support.registry import RECURRENT, Case, each_recurrent_pair
+from tests.support.models import documents, run, small_decoder, tokens
+from tests.support.registry import BACKBONES, RECURRENT, Case, each_recurrent_pair, plain
 
 
 @each_recurrent_pair
@@ -50,6 +51,29 @@ def test_memory_matters_where_it_is_kept_and_only_there(backbone: Case, route: C
     assert torch.equal(subset.present, mixed.present[:, 1::3])
     assert torch.equal(one[:, :7], two[:, :7])
     assert error(one[:, 7], two[:, 7]) > DIFFERENT
+
+
+#: Routes that add depth sources, which only their setup knows.
+SLOTTED = [r for r in RECURRENT if small_decoder(route=r()).route.slots]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "route"),
+    [(b, r) for b in BACKBONES for r in SLOTTED if plain(b) or plain(r)],
+    ids=str,
+)
+@torch.no_grad()
+def test_absent_slots_take_no_share(backbone: Case, route: Case) -> None:
+    """They are left out of every softmax: a zero vector would take its weight."""
+    decoder, frame = small_decoder(backbone(), route()), Frame(tokens(), documents(5, 7))
+    before = run(Jacobi(2), decoder, frame)
+    asked = [p for name, p in decoder.backbone.named_parameters() if "slot" in name]
+    for target in [*asked, *decoder.route.parameters()]:
+        target.add_(1.0)
+    after = run(Jacobi(2), decoder, frame)
+    assert torch.equal(after[0].hidden, before[0].hidden)
+    starts = [0, 5]
+    assert error(after[1].hidden[:, starts], before[1].hidden[:, starts]) <= SAME
 
 
 @pytest.mark.parametrize("route", RECURRENT, ids=str)

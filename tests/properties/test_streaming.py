@@ -11,7 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import B, T, documents, exact, small_decoder, tokens
-from tests.support.registry import Case, each_far_pair, each_near_pair
+from tests.support.registry import ROUTES, Case, each_far_pair, each_near_pair
 
 GRADIENTS = {"in place": False, "values": True}
 
@@ -82,6 +82,55 @@ def test_an_earlier_cache_can_be_gone_back_to(
     assert error(right, exact(decoder, frame)[:, 4:]) <= SAME
     assert error(wrong, exact(decoder, other)[:, 4:]) <= SAME
     assert error(right, wrong) > DIFFERENT
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@torch.no_grad()
+def test_a_prefill_may_have_any_length(route: Case) -> None:
+    decoder, frame = small_decoder(route=route()), Frame(tokens(7), documents(3, 4))
+    truth = exact(decoder, frame)
+    for prefill in range(1, 8):
+        _, cache = decode(decoder, frame.head(prefill), prefill, decoder.cache(B, 2))
+        if prefill < 7:
+            hidden, _ = decode(decoder, frame, 1, cache)
+            assert error(hidden, truth[:, prefill:]) <= SAME
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+@torch.no_grad()
+def test_a_batch_is_its_rows(route: Case) -> None:
+    mixed = torch.cat([documents(5, 7, rows=1), documents(2, 1, 9, rows=1)])
+    decoder, frame = small_decoder(route=route()), Frame(tokens(), mixed)
+    hidden, _ = decode(decoder, frame, 1, decoder.cache(B, T))
+    alone = [exact(decoder, frame.select(torch.tensor([row]))) for row in range(B)]
+    assert error(hidden, torch.cat(alone)) <= SAME
+
+
+@each_near_pair
+@torch.no_grad()
+def test_a_token_takes_one_traversal_and_leaves_a_state_of_one_size(
+    backbone: Case, route: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, frame, evaluate = small_decoder(backbone(), route()), Frame(tokens()), Decoder.evaluate
+    evaluated: list[tuple[int, range]] = []
+
+    def noted(self: Decoder, unit: int, reads, at, *rest):
+        evaluated.append((unit, at.positions))
+        return evaluate(self, unit, reads, at, *rest)
+
+    monkeypatch.setattr(Decoder, "evaluate", noted)
+    cache = decoder.cache(B, T)
+    for t in range(4):
+        evaluated.clear()
+        _, cache = decoder.step(columns(frame, t, t + 1), cache)
+        units = [(unit, range(t, t + 1)) for unit in range(decoder.shape.units)]
+        assert evaluated == units * route().traits.loops
+        # What is kept beside the keys and values: some vectors of one position.
+        if route().traits.fed:
+            assert cache.carried.shape == (B, 1, *decoder.route.carries)
+            assert decoder.route.carries[-1] == decoder.shape.width
+        else:
+            assert cache.carried is None
 
 
 @each_near_pair

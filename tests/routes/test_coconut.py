@@ -86,6 +86,18 @@ def test_silent_positions_are_decoded_and_gone_back_to(backbone: Case) -> None:
     assert error(again, truth[:, 5:]) <= SAME
 
 
+@each_backbone
+@torch.no_grad()
+def test_rows_are_reordered_between_silent_positions(backbone: Case) -> None:
+    decoder, rows = small_decoder(backbone(), Coconut()), torch.tensor([1, 0, 1])
+    frame = Frame(tokens(), silent=torch.cat([silent(3, 4, 5, 6, rows=1), silent(5, 9, rows=1)]))
+    _, cache = decoder.step(frame.head(5), decoder.cache(B, T))
+    chosen = frame.select(rows)
+    rest = Frame(chosen.ids[:, 5:], silent=chosen.silent[:, 5:])
+    hidden, _ = decoder.step(rest, decoder.select(cache, rows))
+    assert error(hidden, exact(decoder, chosen)[:, 5:]) <= SAME
+
+
 @torch.no_grad()
 def test_the_token_of_a_silent_position_is_not_heard() -> None:
     decoder, ids = small_decoder(route=Coconut()), tokens()

@@ -102,6 +102,19 @@ def test_interleaved_losses_memory_and_gradients(name: str, frame: Frame) -> Non
         assert error(gradients[theirs], gradient) <= 1e-6, theirs
 
 
+@torch.no_grad()
+def test_refreshed_keys_and_values_tell_nothing_of_later_tokens(frame: Frame) -> None:
+    decoder, other = release_model(RECURRENCE, RefreshedDecoder, RefreshedAttention), frame.ids
+    other = torch.where(torch.arange(12) == 6, (other + 1) % 24, other)
+    for one, two in zip(
+        run(Interleaved(3), decoder, frame), run(Interleaved(3), decoder, Frame(other)), strict=True
+    ):
+        earlier = [t < 6 for t in one.positions]
+        assert torch.equal(one.hidden[:, earlier], two.hidden[:, earlier]), one.name
+        later = [t >= 6 for t in one.positions]
+        assert not torch.equal(one.hidden[:, later], two.hidden[:, later]), one.name
+
+
 def test_the_file_holds_every_gradient() -> None:
     expected = golden(FILES[0])
     learned = prefixed(RECURRENCE, "param.")

@@ -15,6 +15,7 @@ from lrt_lab.routes import FullBandwidth
 from lrt_lab.schedules import Clock, Jacobi, Pass, PassMix
 from lrt_lab.schedules.pass_mix import beyond_prefix
 from tests.support.models import documents, run, small_decoder, tokens
+from tests.support.registry import RECURRENT, Case
 
 
 def drawn(schedule: PassMix, decoder: Decoder, frame: Frame, step: int = 0) -> list[Pass]:
@@ -114,6 +115,19 @@ def test_prefixes_are_plain_and_what_follows_hears_the_last_pass(
     assert torch.equal(third.hidden[:, :4], plain.hidden[:, :4])
     assert not torch.allclose(second.hidden[:, 4], plain.hidden[:, 4])
     assert torch.equal(third.hidden, fed(decoder, frame, second.hidden, keep))
+
+
+@pytest.mark.parametrize("route", RECURRENT, ids=str)
+def test_noise_and_prefixes_tell_nothing_of_later_tokens(route: Case) -> None:
+    decoder, document = small_decoder(route=route()), documents(3, 9)
+    ids, changed = tokens(), tokens()
+    changed[:, 7] = (changed[:, 7] + 1) % decoder.shape.vocab
+    schedule = PassMix([0, 0, 1], jitter=0.5)
+    for step in range(3):
+        passes = [drawn(schedule, decoder, Frame(i, document), step) for i in (ids, changed)]
+        for one, other in zip(*passes, strict=True):
+            assert torch.equal(one.hidden[:, :7], other.hidden[:, :7]), one.name
+            assert not torch.equal(one.hidden[:, 7], other.hidden[:, 7]), one.name
 
 
 def test_cost() -> None:
