@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lrt_lab.analysis as analysis
+import lrt_lab.analysis.scaling as scaling
 from lrt_lab.analysis import Square, Table, analyse, paired
 
 
@@ -25,14 +26,19 @@ def test_the_example_of_the_docstring() -> None:
     assert str(study.verdict.reading) == "supported"
 
 
-@pytest.mark.parametrize("name", analysis.__all__)
-def test_everything_public_says_what_it_is(name: str) -> None:
-    assert getattr(analysis, name).__doc__
+@pytest.mark.parametrize(
+    "thing",
+    [getattr(analysis, name) for name in analysis.__all__]
+    + [getattr(scaling, name) for name in scaling.__all__ if not name.isupper()],
+    ids=lambda thing: thing.__name__,
+)
+def test_everything_public_says_what_it_is(thing: object) -> None:
+    assert thing.__doc__
 
 
 def test_numpy_and_scipy_are_all_it_imports() -> None:
     code = (
-        "import sys, lrt_lab.analysis\n"
+        "import sys, lrt_lab.analysis.scaling\n"
         "heavy = {'torch', 'lightning', 'matplotlib', 'pandas', 'yaml', 'rich', 'jsonargparse'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
