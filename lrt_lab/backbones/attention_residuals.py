@@ -82,6 +82,8 @@ class AttentionResiduals(Backbone):
         eps: inside the root mean square of the keys.
     """
 
+    stands_for = "the softmax mixture that the next unit reads, a mean and no sum"
+
     scale = 1.0
     slot_readers: frozenset[int] | None = None
 

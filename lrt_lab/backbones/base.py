@@ -27,9 +27,11 @@ class Backbone(Routing):
 
     Attributes:
         inner_norm: the FFNs are to norm their hidden features, whatever their own option says.
+        stands_for: what `hidden` returns, in words.
     """
 
     inner_norm: bool = False
+    stands_for: str = "the state before the unit"
 
     def reads(self, unit: int) -> int:
         """How many tensors a unit reads: 1, or 3 where queries, keys and values read apart.

@@ -80,6 +80,8 @@ class MUDDFormer(Backbone):
         eps: inside the norms.
     """
 
+    stands_for = "the newest block's output"
+
     slot_readers: frozenset[int] | None = None
 
     def __init__(

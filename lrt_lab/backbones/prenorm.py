@@ -42,6 +42,8 @@ class PreNorm(Backbone):
             zero output multiplies its gradient by 1 / sqrt(eps) at step 0.
     """
 
+    stands_for = "the residual stream itself, the sum of everything before"
+
     def __init__(self, stream_scales: bool = False, normformer: bool = False) -> None:
         super().__init__()
         self.stream_scales, self.normformer = stream_scales, normformer

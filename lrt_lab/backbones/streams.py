@@ -35,6 +35,8 @@ class ParallelStreams:
     every one of them; a route's sources are added to the embedding where they are present.
     """
 
+    stands_for = "the mean of its streams"
+
     streams: int
     units: int
 

@@ -22,6 +22,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Jacobi, Schedule, Serial
 from lrt_lab.training.loss import pick, token_losses
 from lrt_lab.training.metrics import Accuracy, BitsPerByte, Nats
+from lrt_lab.training.ports import strength
 
 if TYPE_CHECKING:
     from lrt_lab.data import EvaluationSlice
@@ -198,7 +199,7 @@ def evaluate(
     progress: Callable[[str], None] = lambda _: None,
     longer: EvaluationSlice | None = None,
 ) -> dict[str, Any]:
-    """The ``test``, ``by_position`` and ``curve`` entries of a run's final record.
+    """``test``, ``by_position``, ``curve`` and ``injection`` of a run's final record.
 
     Args:
         decoder: the trained model.
@@ -210,6 +211,7 @@ def evaluate(
         longer: rows beyond the trained length.
     """
     decoder.eval()
+    device = decoder.head.device
     progress("last training pass")
     last = score(decoder, schedule, test, prepare=schedule.judged)
     progress("exact recurrence")
@@ -218,6 +220,7 @@ def evaluate(
         "test": {**about(test, exact), "exact": exact.record(), "last_pass": last.record()},
         "by_position": exact.binned(),
         "curve": None,
+        "injection": strength(decoder, to(next(batches(test, PARALLEL_TOKENS))[0], device)),
     }
     if longer is not None:
         progress("beyond the trained length")
