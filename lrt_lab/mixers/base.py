@@ -48,6 +48,10 @@ class Mixer(nn.Module):
         """
         raise NotImplementedError
 
+    def rescans(self, positions: range, buffer: Any) -> int:
+        """Positions that a forward with these arguments evaluates beside ``positions``."""
+        return 0
+
     def allocate(self, batch: int, capacity: int, like: Tensor) -> Any:
         """An empty buffer for decoding in place, with room for ``capacity`` positions."""
         raise NotImplementedError

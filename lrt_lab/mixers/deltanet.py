@@ -176,6 +176,16 @@ class DeltaNet(Routing, Mixer):
         known = after if stop == buffer.end else None
         return o, DeltaBuffer(buffer.anchor, buffer.before, buffer.columns, buffer.lead, known)
 
+    def rescans(self, positions: range, buffer: DeltaBuffer | None) -> int:
+        # The recurrence runs from the last known state, whatever positions are asked for.
+        if buffer is None:
+            first = 0
+        elif positions.start == buffer.end and buffer.after is not None:
+            first = buffer.end
+        else:
+            first = buffer.anchor
+        return positions[-1] + 1 - first - len(positions)
+
     def allocate(self, batch: int, capacity: int, like: Tensor) -> DeltaBuffer:
         key = like.new_zeros(batch, 0, self.heads, self.key_dim)
         beta = like.new_zeros(batch, 0, self.heads)

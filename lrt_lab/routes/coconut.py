@@ -32,7 +32,7 @@ class Coconut(Route):
 
     def receives(self, at: View) -> Tensor:
         silent = torch.zeros_like(at.start) if at.silent is None else at.silent
-        return silent & super().receives(at)
+        return silent.to(at.start.device) & super().receives(at)
 
     def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         if memory is None:

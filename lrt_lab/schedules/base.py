@@ -63,6 +63,8 @@ class Schedule:
     feeds_memory: bool = True
     #: Whether it does so at silent positions only; a route has to be made for them.
     silent: bool = False
+    #: Whether it evaluates one position after the other.
+    stepwise: bool = False
 
     def prepare(self, batch: Mapping[str, Tensor], clock: Clock) -> tuple[Frame, Tensor]:
         """The frame ``(B, T)`` of a batch (`lrt_lab.data.batch`), and its positions' targets.
@@ -86,6 +88,10 @@ class Schedule:
     def cost(self, length: int, decoder: Decoder) -> float:
         """Token-forwards of a row of ``length`` positions, expected where pass counts are drawn."""
         raise NotImplementedError
+
+    def rehearsal(self, length: int, device: torch.device) -> Frame:
+        """A row such as training sees, for pricing; its ids mean nothing."""
+        return Frame(torch.zeros(1, length, dtype=torch.long, device=device))
 
     def mixture(self) -> Sequence[tuple[float, Schedule]]:
         """The schedules that batches are trained by, each with its share of the batches."""

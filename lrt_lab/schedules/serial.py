@@ -19,6 +19,8 @@ class Serial(Schedule):
     only.
     """
 
+    stepwise = True
+
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
         hidden, _ = decoder.serial(frame, decoder.cache(len(frame.ids), frame.length))
         yield Pass(frame.positions, hidden, 1.0, "exact")

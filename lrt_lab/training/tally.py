@@ -1,0 +1,409 @@
+"""Counts what a decoder executes: FLOPs by part, sweeps, heads, and what is kept for backward.
+
+Nothing here knows a part's formula: operations are counted as they are dispatched, on any device,
+the meta device included, where tensors have shapes and no values.
+
+Matrix FLOPs are those of products (torch's own formulas, two per multiply-add) and of triangular
+solves. Pointwise FLOPs are one per element and elementary function of everything else that
+computes: norms, gates, softmaxes, weighted sums. Moving, masking and looking up cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from inspect import isfunction
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from lrt_lab.backbones import Backbone
+from lrt_lab.decoder import Decoder
+from lrt_lab.mixers import Mixer
+from lrt_lab.routes import Route
+
+aten = torch.ops.aten
+#: What is outside every part: the loss, and what a schedule does between sweeps.
+OUTSIDE = "loss"
+#: FLOPs per element of the output, where an operation is more than one elementary function.
+PER_OUTPUT = {
+    aten.addcmul: 2,
+    aten.addcmul_: 2,
+    aten.silu: 2,
+    aten.silu_backward: 5,
+    aten.gelu: 4,
+    aten.gelu_backward: 8,
+    aten.sigmoid_backward: 3,
+    aten.tanh_backward: 3,
+    aten._softmax: 4,
+    aten._safe_softmax: 4,
+    aten._softmax_backward_data: 4,
+    aten._log_softmax: 4,
+    aten._log_softmax_backward_data: 4,
+    aten.cumsum: 1,
+}
+#: FLOPs per element of the input: reductions.
+PER_INPUT = {aten.sum: 1, aten.mean: 1, aten.linalg_vector_norm: 2, aten.amax: 1}
+#: Tagged as pointwise, but they move or choose and compute nothing.
+FREE = {
+    aten.where,
+    aten.masked_fill,
+    aten.masked_fill_,
+    aten.clone,
+    aten.copy,
+    aten.copy_,
+    aten.detach,
+    aten.fill,
+    aten.fill_,
+    aten.zero_,
+    aten._to_copy,
+    aten.tril,
+}
+#: Operations whose output has the shape and type of their largest input. Torch works that out in
+#: Python on the meta device, which would take most of a pricing's time.
+ALIKE = {
+    aten.add.Tensor,
+    aten.addcmul.default,
+    aten.div.Tensor,
+    aten.gelu.default,
+    aten.gelu_backward.default,
+    aten.mul.Scalar,
+    aten.mul.Tensor,
+    aten.neg.default,
+    aten.pow.Tensor_Scalar,
+    aten.relu.default,
+    aten.rsqrt.default,
+    aten.sigmoid.default,
+    aten.sub.Tensor,
+    aten.tanh.default,
+}
+
+
+def solve_flops(a: Any, b: Any, *args: Any, left: bool = True, **kwargs: Any) -> int:
+    """A triangular solve, n^2 per right-hand side; torch's counter does not know it.
+
+    The chunkwise delta rule inverts one unit triangle per chunk with it.
+    """
+    columns = b[-1] if left else b[-2]
+    return math.prod(b[:-2]) * a[-1] ** 2 * columns
+
+
+#: Formulas beside torch's, for operations that it does not count; they take shapes.
+EXTRA = {aten.linalg_solve_triangular: solve_flops}
+
+
+@dataclass
+class Work:
+    """FLOPs, forward and backward together.
+
+    Attributes:
+        matrix: of matrix products.
+        pointwise: of everything else.
+    """
+
+    matrix: float = 0.0
+    pointwise: float = 0.0
+
+
+@dataclass
+class Tally:
+    """What was executed.
+
+    Attributes:
+        work: FLOPs by part.
+        saved: bytes kept for the backward pass by part, each storage once, parameters not at all.
+        sweeps: calls of the stack, or of a range of its units.
+        evaluated: token-forwards, in fractions of the stack.
+        graded: those of them with gradients.
+        heads: positions whose logits were computed.
+        rescanned: positions that mixers evaluated beside their sweep's own, summed over mixers.
+    """
+
+    work: dict[str, Work] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
+    sweeps: int = 0
+    evaluated: float = 0.0
+    graded: float = 0.0
+    heads: int = 0
+    rescanned: int = 0
+
+    def add(self, part: str, matrix: float = 0.0, pointwise: float = 0.0) -> None:
+        """More FLOPs of a part."""
+        work = self.work.setdefault(part, Work())
+        work.matrix += matrix
+        work.pointwise += pointwise
+
+    @property
+    def matrix(self) -> float:
+        """Matrix FLOPs of all parts."""
+        return sum(work.matrix for work in self.work.values())
+
+    @property
+    def pointwise(self) -> float:
+        """Pointwise FLOPs of all parts."""
+        return sum(work.pointwise for work in self.work.values())
+
+
+class Counter(TorchDispatchMode):
+    """Adds every dispatched operation to a tally, under the part that is at work.
+
+    In a backward pass the part is the one whose forward made the autograd node: nodes are numbered
+    in the order of their making.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+        self.part = OUTSIDE
+        self.since, self.parts = [0], [OUTSIDE]
+        self.known: dict[Any, tuple[str, Any]] = {}
+
+    @contextmanager
+    def inside(self, part: str) -> Iterator[None]:
+        """Count under this part; the innermost one holds."""
+        outer = self.part
+        self.enter(part)
+        try:
+            yield
+        finally:
+            self.enter(outer)
+
+    def enter(self, part: str) -> None:
+        """From now on count under this part."""
+        self.part = part
+        self.since.append(torch._C._autograd._get_sequence_nr())
+        self.parts.append(part)
+
+    def at_work(self) -> str:
+        """The part that the running operation belongs to."""
+        node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+        if node is None:
+            return self.part
+        return self.parts[bisect_right(self.since, node._sequence_nr()) - 1]
+
+    def kind(self, func: Any) -> tuple[str, Any]:
+        """How an operation is counted, and by what factor or formula."""
+        packet = func._overloadpacket
+        if packet in EXTRA:
+            return "extra", EXTRA[packet]
+        if packet in flop_registry:
+            return "matrix", flop_registry[packet]
+        if packet in PER_INPUT:
+            return "input", PER_INPUT[packet]
+        if packet in PER_OUTPUT:
+            return "output", PER_OUTPUT[packet]
+        if torch.Tag.pointwise in func.tags and packet not in FREE:
+            return "output", 1
+        return "free", 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        like = largest(args) if func in ALIKE else None
+        out = func(*args, **kwargs) if like is None else torch.empty_like(like)
+        if func not in self.known:
+            self.known[func] = self.kind(func)
+        how, factor = self.known[func]
+        if how == "matrix":
+            self.tally.add(self.at_work(), matrix=factor(*args, **kwargs, out_val=out))
+        elif how == "extra":
+            shapes = [a.shape if isinstance(a, Tensor) else a for a in args]
+            self.tally.add(self.at_work(), matrix=factor(*shapes, **kwargs))
+        elif how != "free":
+            counted = args[0] if how == "input" else out
+            if isinstance(counted, Tensor) and counted.is_floating_point():
+                self.tally.add(self.at_work(), pointwise=factor * counted.numel())
+        return out
+
+
+def largest(args: Any) -> Tensor | None:
+    """The meta tensor that the others broadcast to; None where there is no such or types differ."""
+    found = [a for a in args if isinstance(a, Tensor)]
+    like = max(found, key=Tensor.numel)
+    if not like.is_meta or not like.is_floating_point():
+        return None
+    for other in found:
+        sizes = zip(reversed(other.shape), reversed(like.shape), strict=False)
+        if other.dtype != like.dtype or other.dim() > like.dim():
+            return None
+        if not all(size in (1, full) for size, full in sizes):
+            return None
+    return like
+
+
+class FusedAttention(TorchFunctionMode):
+    """Attention as torch's fused kernels do it, for devices without one.
+
+    Scores are neither kept nor, as in `torch.nn.functional`'s plain form, copied; their FLOPs are
+    counted as if they were computed once: two products forward and four backward over the full
+    rectangle of queries by keys, and five operations per score each way.
+    """
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__()
+        self.counter = counter
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and args[0].is_meta:
+            return _Attention.apply(*args, kwargs.get("attn_mask"), self.counter)
+        return func(*args, **kwargs)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, counter: Counter
+    ) -> Tensor:
+        rows, heads, queries, _ = q.shape
+        y = q.new_empty(rows, queries, heads, v.shape[-1]).transpose(1, 2)
+        scale = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
+        # The kernels take a mask of numbers, and every call makes its own.
+        bias = None if mask is None else torch.empty_like(mask, dtype=q.dtype)
+        ctx.save_for_backward(q, k, v, y, scale, bias)
+        ctx.counter = counter
+        scores = q.shape[:-1].numel() * k.shape[-2]
+        ctx.flops = 2 * scores * (q.shape[-1] + v.shape[-1])
+        ctx.scores = scores
+        counter.tally.add(counter.at_work(), ctx.flops, 5 * scores)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        q, k, v, *_ = ctx.saved_tensors
+        counter = ctx.counter
+        counter.tally.add(counter.at_work(), 2 * ctx.flops, 5 * ctx.scores)
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None
+
+
+def part_names(decoder: Decoder) -> dict[str, str]:
+    """Which part each module belongs to, by the module's name."""
+    names = {
+        "embedding": "embedding",
+        "head": "head",
+        "norm": "norms",
+        "backbone": f"backbone {type(decoder.backbone).__name__}",
+        "route": f"route {type(decoder.route).__name__}",
+    }
+    for index in range(decoder.shape.units):
+        body = decoder.unit(index).body
+        kind = "mixer" if isinstance(body, Mixer) else "ffn"
+        names[f"units.{index}"] = "norms"
+        names[f"units.{index}.body"] = f"{kind} {type(body).__name__}"
+    return names
+
+
+def part_of(name: str, names: dict[str, str]) -> str:
+    """The part of a parameter, by the longest module name that it starts with."""
+    while name not in names:
+        name = name.rpartition(".")[0]
+    return names[name]
+
+
+def ports(protocol: type) -> list[str]:
+    """The methods of a protocol that run in a sweep."""
+    aside = {"setup", "reads", "routing", "restrict"}
+    return [
+        name
+        for name, member in vars(protocol).items()
+        if isfunction(member) and name not in aside and not name.startswith("_")
+    ]
+
+
+@contextmanager
+def tallied(decoder: Decoder) -> Iterator[Tally]:
+    """Count everything that the decoder executes inside; the decoder is left as it was."""
+    tally = Tally()
+    counter = Counter(tally)
+    names = part_names(decoder)
+    changed: list[tuple[Any, str]] = []
+
+    def replace(owner: Any, method: str, by: Callable[[Callable[..., Any]], Any]) -> None:
+        object.__setattr__(owner, method, by(getattr(owner, method)))
+        changed.append((owner, method))
+
+    def under(part: str) -> Callable[[Callable[..., Any]], Any]:
+        def wrap(call: Callable[..., Any]) -> Any:
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                with counter.inside(part):
+                    return call(*args, **kwargs)
+
+            return counted
+
+        return wrap
+
+    def sweep(call: Callable[..., Any]) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            tally.sweeps += 1
+            return call(*args, **kwargs)
+
+        return counted
+
+    def evaluate(call: Callable[..., Any]) -> Any:
+        def counted(unit: int, reads: Any, at: Any, memory: Any, buffer: Any) -> Any:
+            share = len(at.positions) / decoder.shape.units
+            tally.evaluated += share
+            tally.graded += share * torch.is_grad_enabled()
+            body = decoder.unit(unit).body
+            if isinstance(body, Mixer):
+                tally.rescanned += body.rescans(at.positions, buffer)
+            return call(unit, reads, at, memory, buffer)
+
+        return counted
+
+    def logits(call: Callable[..., Any]) -> Any:
+        def counted(hidden: Tensor) -> Tensor:
+            tally.heads += hidden.shape[:-1].numel()
+            with counter.inside("head"):
+                return call(hidden)
+
+        return counted
+
+    for protocol, owner in ((Backbone, decoder.backbone), (Route, decoder.route)):
+        part = names["backbone" if protocol is Backbone else "route"]
+        for method in ports(protocol):
+            replace(owner, method, under(part))
+    for index in range(decoder.shape.units):
+        unit = decoder.unit(index)
+        replace(unit, "normed", under("norms"))
+        replace(unit.body, "forward", under(names[f"units.{index}.body"]))
+    replace(decoder.norm, "forward", under("norms"))
+    for method in ("view", "embed"):
+        replace(decoder, method, under("embedding"))
+    replace(decoder, "sweep", sweep)
+    replace(decoder, "evaluate", evaluate)
+    replace(decoder, "logits", logits)
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(kept(decoder, counter))
+            stack.enter_context(FusedAttention(counter))
+            stack.enter_context(counter)
+            yield tally
+    finally:
+        for owner, method in changed:
+            object.__delattr__(owner, method)
+
+
+def kept(decoder: Decoder, counter: Counter) -> Any:
+    """Note what autograd saves, each storage once, parameters not at all."""
+    seen = {p.untyped_storage()._cdata for p in decoder.parameters()}
+    alive = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in seen:
+            seen.add(storage._cdata)
+            # A freed storage's address could come again.
+            alive.append(storage)
+            saved = counter.tally.saved
+            saved[counter.part] = saved.get(counter.part, 0) + storage.nbytes()
+        return tensor.detach()
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
