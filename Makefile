@@ -13,7 +13,7 @@ SUITE = experiments/h1.yaml
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 backbones contraction bench-backbones bench-mixers test check clean
+.PHONY: help setup h1 h1-extended backbones contraction bench-backbones bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -29,6 +29,9 @@ $(STAMP):
 
 h1: setup ## train Hypothesis 1's cells and write reports/h1/SCALE/report.md; resumes what was cut
 	@.venv/bin/lrt-lab suite run $(SUITE) --scale $(SCALE) --jobs $(JOBS)
+
+h1-extended: setup ## every route on four backbones, grouped by retain, read, change and train; SCALE=smoke or cpu
+	@.venv/bin/lrt-lab suite run experiments/h1-extended.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
 
 backbones: setup ## compare all residual backbones at three learning rates each; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)

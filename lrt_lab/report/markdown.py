@@ -11,6 +11,7 @@ from lrt_lab.report import comparison_tables as comparisons
 from lrt_lab.report import contraction
 from lrt_lab.report import effect_tables as effects
 from lrt_lab.report.figures import drawn
+from lrt_lab.report.groups import groups
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
 from lrt_lab.report.sweep_table import sweep
@@ -28,6 +29,7 @@ def render(results: Results) -> str:
         parts += effects.squares(results)
     parts += [
         *sweep(results),
+        *groups(results),
         *comparisons.multipliers(results),
         *comparisons.families(results),
         *comparisons.sensitivity(results),

@@ -88,6 +88,8 @@ class Design:
     baseline: str | None = None
     # axis and default of a sweep: values tried for every variant, one of which is chosen
     sweep: tuple[str, str] | None = None
+    # an axis, its baseline, and the words that describe its other values
+    groups: Mapping[str, Any] = field(default_factory=dict)
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True

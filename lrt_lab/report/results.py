@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lrt_lab.report import cells, comparisons, multipliers, sweep
+from lrt_lab.report import cells, comparisons, groups, multipliers, sweep
 from lrt_lab.report.budgets import budgets
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.records import Design, Record, table
@@ -58,6 +58,7 @@ def summarise(
             "contrasts": comparisons.own(losses, design),
             "pairs": comparisons.factorial(losses, design),
             "sweep": sweep.best(losses, design, curves),
+            "groups": groups.grouped(losses, design, records),
             "passes": cells.passes(design, records),
             "positions": cells.positions(design, records),
             "curves": [_curve(curve) for curve in curves],

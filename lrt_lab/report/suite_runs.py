@@ -70,6 +70,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         square=square_of(ends, own, str(plan.get("suite_file") or f"suite {plan['suite']}")),
         baseline=baseline_of(ends, own, sweep),
         sweep=sweep,
+        groups=_groups(statistics.get("groups"), ends),
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),
@@ -92,6 +93,13 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         scale=plan["scale"],
         source=plan,
     )
+
+
+def _groups(
+    groups: Mapping[str, Any] | None, ends: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """What describes an axis' values, with the baseline that they gain over."""
+    return {} if not groups else {**groups, "baseline": ends[groups["axis"]]["baseline"]}
 
 
 def _axis_values(

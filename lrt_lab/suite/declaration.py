@@ -71,7 +71,9 @@ class Statistics:
     Optional: `contrasts`, each a name and the weights of cells; `floor`, the entropy floor (or
     floors) in nats of the excess scale; `sweep`, the `axis` whose values are tried for every
     variant and then chosen among, and its `default`; `squares`, further 2x2s by name, each the
-    primary one with other cells in the place of some.
+    primary one with other cells in the place of some; `groups`, an `axis` of the
+    contrast and the words that describe each of its `values` but the baseline:
+    `{LRT: {retain: one block, ..}, ..}`.
     """
 
     primary: str
@@ -83,6 +85,7 @@ class Statistics:
     floor: tuple[float, ...] = ()
     sweep: dict[str, str] = field(default_factory=dict)
     squares: dict[str, dict[str, str]] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ def _twin(
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares")
+    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares", "groups")
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
     require_known("outcome", [outcome], OUTCOMES, where)
@@ -255,6 +258,7 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
             str(name): section(cells, f"{where}.squares.{name}")
             for name, cells in section(parts.get("squares", {}), f"{where}.squares").items()
         },
+        groups=_groups(parts.get("groups"), axes, ends, f"{where}.groups"),
     )
 
 
@@ -267,6 +271,26 @@ def _sweep(
     require_known("axis", [sweep["axis"]], [axis for axis in axes if axis not in ends], where)
     require_known("value", [sweep["default"]], axes[sweep["axis"]], where)
     return sweep
+
+
+def _groups(
+    tree: object, axes: Mapping[str, Mapping[str, Any]], ends: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    if tree is None:
+        return {}
+    groups = section(tree, where, ("axis", "values"))
+    axis = groups["axis"]
+    require_known("axis", [axis], ends, where)
+    others = [value for value in axes[axis] if value != ends[axis]["baseline"]]
+    described = section(groups["values"], f"{where}.values", tuple(others))
+    choices = tuple(section(described[others[0]], f"{where}.values.{others[0]}")) if others else ()
+    if len(choices) < 2:
+        raise UserError(f"{where}.values: describe every value of {axis} by at least two choices.")
+    for value, words in described.items():
+        section(words, f"{where}.values.{value}", choices)
+        for choice in choices:
+            text(words, choice, f"{where}.values.{value}")
+    return groups
 
 
 def _scale(

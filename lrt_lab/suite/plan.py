@@ -133,6 +133,7 @@ def build(
             "axes": statistics.axes,
             "sweep": statistics.sweep or None,
             "squares": statistics.squares,
+            "groups": statistics.groups or None,
         },
         "tuning": None if choices is None else choices.record,
         "inputs": inputs(suite, scale),

@@ -91,6 +91,24 @@ def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyP
             "unknown axis 'route'",
             id="sweep-of-a-contrasts-axis",
         ),
+        pytest.param(
+            "statistics/groups",
+            {"axis": "route", "values": {"LTR": {"retain": "a", "read": "b"}}},
+            "unknown key 'LTR'. Did you mean 'LRT'",
+            id="groups-value",
+        ),
+        pytest.param(
+            "statistics/groups",
+            {"axis": "route", "values": {"LRT": {"retain": "a block"}}},
+            "at least two choices",
+            id="groups-one-choice",
+        ),
+        pytest.param(
+            "statistics/groups",
+            {"axis": "route", "values": {"LRT": {"retain": "a block", "read": 3}}},
+            "'read' must be a text",
+            id="groups-word",
+        ),
         pytest.param("scales", None, "must be a table", id="scales-empty"),
     ],
 )
@@ -187,6 +205,16 @@ class TestBackbones:
         # The one with reallocated FFN widths varies more than the backbone.
         offered = [model["backbone"] for model in fragments if "ffn" not in model]
         assert sorted(map(str, declared)) == sorted(map(str, offered))
+
+
+def test_h1_extended_describes_every_route_on_four_backbones() -> None:
+    from lrt_lab.suite.expansion import cells
+
+    suite = load(ROOT / "experiments" / "h1-extended.yaml")
+    assert len(cells(suite, suite.scale("cpu"))) == 4 * 7 == 28
+    for words in suite.statistics.groups["values"].values():
+        assert list(words) == ["retain", "read", "change", "train"]
+    assert len(suite.scale("smoke").seeds) == 1
 
 
 def test_contraction_is_the_two_pass_mixes_of_the_config_fragments() -> None:
