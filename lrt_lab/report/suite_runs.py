@@ -53,9 +53,9 @@ def design_of(plan: Mapping[str, Any]) -> Design:
             axes.setdefault(axis, {}).setdefault(str(value))
         twin = item.get("twin")
         if twin:
-            twins.setdefault(
-                item["cell"], Twin(item["cell"], twin["of"], twin["as"], twin["match"])
-            )
+            # A report names a budget after the column that it is read from.
+            match = "train_seconds" if twin["match"] == "wall_clock" else twin["match"]
+            twins.setdefault(item["cell"], Twin(item["cell"], twin["of"], twin["as"], match))
     ordered = _axis_values(statistics.get("axes") or {}, axes)
     cells = _in_order(cells, ordered, twins)
     ends = statistics.get("axes") or {}

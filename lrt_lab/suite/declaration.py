@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lrt_lab.errors import UserError
-from lrt_lab.suite import extras
+from lrt_lab.suite import extras, match
 from lrt_lab.suite.checks import (
     UniqueKeys,
     items,
@@ -26,7 +26,6 @@ from lrt_lab.suite.checks import (
     text,
 )
 
-MATCHES = ("train_flops",)
 OUTCOMES = ("exact", "last_pass")
 
 
@@ -36,12 +35,13 @@ class Twin:
 
     `{of: {route: none}, as: {route: LRT}, match: train_flops}` gives every no-route cell a twin
     that gets the training FLOPs of its LRT cell; with `at: x2` of that cell's run as `again.x2`.
+    `lrt_lab.suite.match` has the other words.
     """
 
     name: str
     of: dict[str, str]
     as_: dict[str, str]
-    match: str
+    match: match.Match
     at: str | None = None
 
 
@@ -50,7 +50,8 @@ class Scale:
     """How large: config fragments over the suite's base, the seeds, and the negligible margin.
 
     `only` names the values that are run of some axes, `again` the cells that are run once more (all
-    of them unless it is given); `tuned` is off where defaults are good enough.
+    of them unless it is given); `tuned` is off where defaults are good enough; `twins` are run at
+    this scale beside the suite's.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Scale:
     only: extras.Selection = field(default_factory=dict)
     again: tuple[str, ...] = ()
     tuned: bool = True
+    twins: tuple[Twin, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,11 +214,11 @@ def _twin(
         require_known("axis", section(parts[side], f"{where}.{side}"), axes, f"{where}.{side}")
         for axis, value in parts[side].items():
             require_known(f"value of axis {axis}", [value], axes[axis], f"{where}.{side}")
-    require_known("match", [parts["match"]], MATCHES, where)
+    matched = match.parse(parts["match"], where)
     at = parts.get("at")
     if at is not None:
         require_known("cell that is run again", [at], rungs, f"{where}.at")
-    twin = Twin(require_name("twin", name, where), parts["of"], parts["as"], parts["match"], at)
+    twin = Twin(require_name("twin", name, where), parts["of"], parts["as"], matched, at)
     if {**twin.of, **twin.as_} == twin.of:
         raise UserError(f"{where}: 'as' changes nothing of 'of'; name the value to be matched.")
     return twin
@@ -302,7 +304,7 @@ def _scale(
     tuning: extras.Tuning | None,
 ) -> Scale:
     where = f"{path}: scales.{name}"
-    optional = ("only", "again", "tuned")
+    optional = ("only", "again", "tuned", "twins")
     parts = section(tree, where, ("config", "seeds", "margin", *optional), optional)
     seeds = extras.seeds(parts["seeds"], f"{where}.seeds")
     tuned = parts.get("tuned", True)
@@ -326,6 +328,10 @@ def _scale(
         extras.selection(parts.get("only", {}), axes, f"{where}.only"),
         tuple(chosen),
         tuned and tuning is not None,
+        tuple(
+            _twin(twin, value, axes, rungs, f"{where}.twins.{twin}")
+            for twin, value in section(parts.get("twins") or {}, f"{where}.twins").items()
+        ),
     )
 
 

@@ -10,19 +10,21 @@ from typing import Any
 from lrt_lab.errors import UserError
 from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.extras import selects
+from lrt_lab.suite.match import Match
 
 
 @dataclass(frozen=True)
 class TwinOf:
     """What a twin is solved from: the cell that it copies, and the cell whose budget it gets."""
 
-    match: str
+    match: Match
     of: str
     as_: str
 
     def record(self) -> dict[str, str]:
         """As the plan and the report know it."""
-        return {"match": self.match, "of": self.of, "as": self.as_}
+        knob = {} if self.match.knob is None else {"knob": self.match.knob}
+        return {"match": self.match.word, "of": self.of, "as": self.as_, **knob}
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def cells(suite: Suite, scale: Scale) -> list[Cell]:
     ]
     known = {cell.name for cell in (*plain, *again)}
     twins = []
-    for twin in suite.twins:
+    for twin in (*suite.twins, *scale.twins):
         for cell in plain:
             if cell.axes == {**cell.axes, **twin.of}:
                 target = "+".join({**cell.axes, **twin.as_}.values())
@@ -107,15 +109,3 @@ def running_order(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
         entries, key=lambda run: (seeds.index(run["seed"]), -run["train_flops"], run["cell"])
     )
-
-
-def matched_steps(steps: int, flops: float, flops_per_step: float, where: str) -> int:
-    """Steps that give a twin the training FLOPs of the cell it is matched to.
-
-    steps * F_as / F_of, rounded, with F the FLOPs of one step: `flops` is already steps * F_as.
-    """
-    if flops_per_step <= 0:
-        raise UserError(f"{where}: its training step counts no FLOPs, so no budget can be matched.")
-    if steps < 1:
-        raise UserError(f"{where}: the cell that it is matched to trains for {steps} steps.")
-    return max(1, round(flops / flops_per_step))

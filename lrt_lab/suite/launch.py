@@ -156,7 +156,15 @@ class Launch:
             requests = [{"config": one} for one in configs]
             return self._workers(len(configs)).map("resolve", requests, told.tick)
 
-        return plans.price(self.suite, self.scale, wanted, ask, self._choices)
+        # A dry run must not wait for steps of a model that this machine is too small for.
+        clock = None if self._dry else self._clock
+        return plans.price(self.suite, self.scale, wanted, ask, self._choices, clock)
+
+    def _clock(self, configs: list[dict[str, Any]]) -> list[float]:
+        console().print("timing training steps for a twin of equal wall-clock ...", markup=False)
+        # One after the other in one process: what runs beside it would be measured too.
+        pool = self._workers(1)
+        return [float(pool.map("clock", [{"config": one}])[0]) for one in configs]
 
     def _rate(self) -> float:
         console().print("measuring the speed of this machine ...", markup=False)
@@ -191,7 +199,8 @@ class Launch:
         def config(entry: dict[str, Any]) -> dict[str, Any]:
             steps = entry["steps"] if entry["twin"] else None
             declared = by_name[entry["cell"], entry["seed"]]
-            return plans.config_of(self.suite, self.scale, declared, steps, self._choices)
+            knob = entry["twin"]["set"] if entry["twin"] else None
+            return plans.config_of(self.suite, self.scale, declared, steps, self._choices, knob)
 
         def about(entry: dict[str, Any]) -> dict[str, Any]:
             return {

@@ -13,20 +13,24 @@ import copy
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, folder_name, read_json, write_json
 from lrt_lab.suite.declaration import Scale, Suite
-from lrt_lab.suite.expansion import Run, matched_steps, running_order
+from lrt_lab.suite.expansion import Cell, Run, TwinOf, running_order
+from lrt_lab.suite.match import amount, knob_for, steps_for
 from lrt_lab.suite.tuned import Tuned, scaled
 
 PLAN = "plan.json"
 
 # Takes merged configs and returns what `resolve` says of each, in order.
 Price = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+# Takes merged configs and returns the measured seconds of a training step of each, in order.
+Clock = Callable[[list[dict[str, Any]]], list[float]]
 
 
 def home(suite: Suite, scale: Scale, root: Path) -> Path:
@@ -40,12 +44,16 @@ def config_of(
     run: Run,
     steps: int | None = None,
     choices: Tuned | None = None,
+    knob: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A run's merged config: base and scale fragments, the axes, its steps, its rate, the seed."""
+    """A run's merged config: base and scale fragments, the axes, its steps, its rate, the seed.
+
+    ``knob`` holds the key that a twin was matched by, and its value.
+    """
     from lrt_lab.training.config import merge_configs
 
     cell = run.cell
-    overrides = {**cell.overrides, "seed": run.seed}
+    overrides = {**cell.overrides, **(knob or {}), "seed": run.seed}
     # Copied: what is changed below may belong to the suite.
     config = copy.deepcopy(merge_configs([*suite.base, *scale.config], overrides))
     trainer = config["trainer"]
@@ -62,30 +70,103 @@ def config_of(
 
 
 def price(
-    suite: Suite, scale: Scale, wanted: list[Run], ask: Price, choices: Tuned | None = None
+    suite: Suite,
+    scale: Scale,
+    wanted: list[Run],
+    ask: Price,
+    choices: Tuned | None = None,
+    clock: Clock | None = None,
 ) -> list[dict[str, Any]]:
-    """The plan's entries for these runs, in running order, twins solved last."""
+    """The plan's entries for these runs, in running order, twins solved last.
+
+    Without a ``clock`` a twin of equal wall-clock gets equal FLOPs, for want of a measurement.
+    """
     plain = [run for run in wanted if run.cell.twin is None]
-    configs = [config_of(suite, scale, run, None, choices) for run in plain]
+    configs = {
+        (run.cell.name, run.seed): config_of(suite, scale, run, None, choices) for run in plain
+    }
     priced = {
         (run.cell.name, run.seed): _entry(run, answer)
-        for run, answer in zip(plain, ask(configs), strict=True)
+        for run, answer in zip(plain, ask(list(configs.values())), strict=True)
     }
+    # Seeds differ in nothing that costs: each twin is solved once.
+    solved: dict[TwinOf, Solved] = {}
     twins = []
     for run in wanted:
-        if run.cell.twin is not None:
-            of = priced[run.cell.twin.of, run.seed]
-            target = priced[run.cell.twin.as_, run.seed]
-            steps = matched_steps(
-                target["steps"], target["train_flops"], of["train_flops_per_step"], run.cell.name
+        twin = run.cell.twin
+        if twin is None:
+            continue
+        if twin not in solved:
+            of, target = ((name, run.seed) for name in (twin.of, twin.as_))
+            solved[twin] = _solve(
+                run.cell,
+                (priced[of], configs[of]),
+                (priced[target], configs[target]),
+                ask,
+                clock,
             )
-            twins.append((run, steps, target["train_flops"]))
-    configs = [config_of(suite, scale, run, steps, choices) for run, steps, _ in twins]
-    for (run, _, goal), answer in zip(twins, ask(configs), strict=True):
+        twins.append((run, solved[twin]))
+    wide = [config_of(suite, scale, run, found.steps, choices, found.knob) for run, found in twins]
+    for (run, found), answer in zip(twins, ask(wide), strict=True):
         entry = _entry(run, answer)
-        entry["twin"]["ratio"] = entry["train_flops"] / goal
+        goal, has = found.compare(entry)
+        entry["twin"] |= {"ratio": has / goal, "set": found.knob, **found.notes}
         priced[run.cell.name, run.seed] = entry
     return running_order(priced.values())
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What meets a match.
+
+    Attributes:
+        steps: of the twin.
+        knob: what else is set in its config.
+        notes: what was measured, for the plan.
+        compare: of a twin's entry, what it was to have of the matched thing, and what it has.
+    """
+
+    steps: int
+    knob: dict[str, Any]
+    notes: dict[str, Any]
+    compare: Callable[[Mapping[str, Any]], tuple[float, float]]
+
+
+def _solve(
+    cell: Cell,
+    of: tuple[dict[str, Any], dict[str, Any]],
+    target: tuple[dict[str, Any], dict[str, Any]],
+    ask: Price,
+    clock: Clock | None,
+) -> Solved:
+    """What a twin changes; ``of`` and ``target`` are entries of the plan with their configs."""
+    from lrt_lab.training.config import merge, merge_configs
+
+    assert cell.twin is not None
+    match, where = cell.twin.match, cell.name
+    (mine, config), (theirs, _) = of, target
+    if match.knob is not None:
+        knob = match.knob
+
+        def attempt(value: Any) -> Mapping[str, Any]:
+            return ask([merge(config, merge_configs([], {knob: value}))])[0]
+
+        goal = amount(match, theirs)
+        blocks = ask([config])[0]["config"]["model"]["blocks"]
+        value = knob_for(match, blocks, goal, attempt, where)
+        return Solved(mine["steps"], {knob: value}, {}, lambda entry: (goal, amount(match, entry)))
+    if match.word == "wall_clock":
+        measured = None if clock is None else clock([config, target[1]])
+        names = ("of", "as")
+        notes = {"seconds_per_step": measured and dict(zip(names, measured, strict=True))}
+        # Unmeasured, a FLOP takes as long in both.
+        step, its = measured or [float(one["train_flops_per_step"]) for one in (mine, theirs)]
+        goal = theirs["steps"] * its
+        pair = {"seconds_per_step": step}, {"seconds_per_step": its, "steps": theirs["steps"]}
+        steps = steps_for(match, *pair, where)
+        return Solved(steps, {}, notes, lambda entry: (goal, entry["steps"] * step))
+    steps = steps_for(match, mine, theirs, where)
+    return Solved(steps, {}, {}, lambda entry: (theirs[match.word], entry[match.word]))
 
 
 def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
@@ -104,6 +185,8 @@ def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
         "tokens_per_step": answer["tokens_per_step"],
         "train_flops_per_step": answer["train_flops_per_step"],
         "parameters": answer["parameters"],
+        "decode_flops_per_token": answer["decode_flops_per_token"],
+        "cost": answer["cost"],
     }
 
 

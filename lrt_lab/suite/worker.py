@@ -4,6 +4,7 @@ It speaks JSON lines. Requests on stdin:
 
     {"op": "resolve", "id": 1, "config": {...}}
     {"op": "rate", "id": 2}
+    {"op": "clock", "id": 4, "config": {...}}
     {"op": "train", "id": 3, "config": {...}, "folder": "...", "hash": "...", "about": {...}}
 
 Answers on stdout, each with the request's id:
@@ -192,6 +193,9 @@ def serve(backend: Any, channel: Channel) -> None:
         try:
             if request["op"] == "resolve":
                 channel.send("result", id=request["id"], value=backend.resolve(request["config"]))
+            elif request["op"] == "clock":
+                seconds = backend.seconds_per_step(request["config"])
+                channel.send("result", id=request["id"], value=seconds)
             elif request["op"] == "rate":
                 rate = getattr(backend, "measured_rate", measured_rate)()
                 channel.send("result", id=request["id"], value=rate)

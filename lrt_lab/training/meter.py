@@ -102,8 +102,14 @@ class Cost:
         return {"total": self.total, "matmul": self.matmul}
 
     def as_dict(self) -> dict[str, Any]:
-        """For records."""
+        """Everything, for records."""
         return asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of the whole, without parts."""
+        return {
+            key: value for key, value in asdict(self).items() if key not in ("parts", "backends")
+        }
 
 
 def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:

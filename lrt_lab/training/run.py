@@ -37,6 +37,7 @@ from lrt_lab.store import (
     write_json,
     write_text,
 )
+from lrt_lab.training import clock
 from lrt_lab.training.callbacks import Contraction, Depth, Heartbeat, Record
 from lrt_lab.training.evaluate import evaluate
 from lrt_lab.training.lab_cli import LabCLI
@@ -130,12 +131,29 @@ def resolve(config: list[str] | Mapping[str, Any]) -> dict[str, Any]:
         "hash": run.hash,
         "parameters": cost.parameters(),
         "passes": cost.passes,
+        "decode_flops_per_token": cost.decode_flops_per_token,
+        "cost": cost.summary(),
         "steps": run.steps,
         "tokens": run.steps * run.tokens_per_step,
         "tokens_per_step": run.tokens_per_step,
         "train_flops": round(run.steps * per_step),
         "train_flops_per_step": round(per_step),
     }
+
+
+def seconds_per_step(config: Mapping[str, Any]) -> float:
+    """A measured training step of a config, on this machine and without its data."""
+    run = Run(config)
+    torch.set_num_threads(run.threads)
+    module, _ = run.cli.build()
+    trainer = run.config["trainer"]
+    return clock.seconds_per_step(
+        module,
+        run.cli.data.batch_size,
+        run.length,
+        trainer["accumulate_grad_batches"],
+        trainer["precision"],
+    )
 
 
 def train(
@@ -235,6 +253,7 @@ def finish(
         "tokens_per_second": round(record.tokens / seconds, 1) if seconds else None,
         "parameters": cost.parameters(),
         "passes": cost.passes,
+        "cost": cost.summary(),
     }
     began = time.monotonic()
     beat = {"phase": "evaluate", "step": step, "steps": run.steps, "loss": record.last_finite}
@@ -305,6 +324,7 @@ def meta(run: Run, cost: Cost, data: Mapping[str, str], about: Mapping[str, Any]
         },
         "data": dict(data),
         "parameters": cost.parameters(),
+        "cost": cost.as_dict(),
         "train_flops_per_step": round(run.tokens_per_step * cost.train_flops_per_token),
         "tokens_per_step": run.tokens_per_step,
     }

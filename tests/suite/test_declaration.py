@@ -76,7 +76,12 @@ def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyP
             "twins/flops/as", {"route": "LTR"}, "unknown value of axis route 'LTR'", id="twin-value"
         ),
         pytest.param("twins/flops/as", {"route": "none"}, "changes nothing", id="twin-itself"),
-        pytest.param("twins/flops/match", "flops", "Known: train_flops", id="match"),
+        pytest.param(
+            "twins/flops/match",
+            "flops",
+            "Known: tokens, train_flops, wall_clock, parameters, decode_flops",
+            id="match",
+        ),
         pytest.param("statistics/outcome", "exakt", "Did you mean 'exact'", id="outcome"),
         pytest.param("statistics/alpha", 5, "between 0 and 1", id="alpha"),
         pytest.param(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from lrt_lab.errors import UserError
 from lrt_lab.suite.declaration import load
-from lrt_lab.suite.expansion import cells, matched_steps, running_order, runs
+from lrt_lab.suite.expansion import cells, running_order, runs
 
 from .conftest import Lab
 
@@ -50,17 +47,3 @@ def test_within_a_seed_the_longest_start_first() -> None:
     order = [(entry["seed"], entry["cell"]) for entry in running_order(entries)]
     # Seeds stay in the order of the file.
     assert order == [(2, "b"), (2, "a"), (1, "c"), (1, "a"), (1, "b")]
-
-
-@pytest.mark.parametrize(
-    ("steps", "flops_as", "flops_of", "twin"),
-    [(250, 2.1, 1.0, 525), (5, 273, 130, 10), (10, 1, 100, 1)],
-    ids=["exact", "rounded", "never-zero"],
-)
-def test_matched_steps(steps: int, flops_as: float, flops_of: float, twin: int) -> None:
-    assert matched_steps(steps, steps * flops_as, flops_of, "cell") == twin
-
-
-def test_what_counts_no_flops_cannot_be_matched() -> None:
-    with pytest.raises(UserError, match="PreNorm.none@flops: its training step counts no FLOPs"):
-        matched_steps(10, 100, 0, "PreNorm+none@flops")
