@@ -126,6 +126,33 @@ def test_silent_positions_are_judged_after_the_last_stage() -> None:
     assert whole.loss != pytest.approx(found["exact"]["loss"])
 
 
+def test_coconut_learns_reachability_through_the_command(tmp_path: Path) -> None:
+    """From explicit steps to silent positions, at a size that shows nothing."""
+    config = {
+        "model": {
+            "width": 8,
+            "blocks": 1,
+            "route": "Coconut",
+            "schedule": {
+                "class_path": "Curriculum",
+                "init_args": {"stages": 2, "steps_per_stage": 1, "silent_per_step": 1},
+            },
+            "mixer": {"class_path": "Attention", "init_args": {"heads": 2}},
+        },
+        "data": {
+            "class_path": "Reachability",
+            "init_args": {"hops": 2, "length": 18, "batch_size": 4, "test_rows": 8},
+        },
+        "trainer": {"max_steps": 4, "accelerator": "cpu"},
+        "evaluation": {"validate_every": 0},
+        "recording": {"log_every": 1, "tensorboard": False},
+    }
+    train(config, tmp_path, {"cell": "coconut", "seed": 1})
+    test = json.loads((tmp_path / "final.json").read_text())["test"]
+    assert test["tokens"] == test["rows"] == 8
+    assert test["exact"]["loss"] == pytest.approx(test["last_pass"]["loss"], rel=1e-4)
+
+
 class Cut(Callback):
     """Stops the process' work after so many steps."""
 

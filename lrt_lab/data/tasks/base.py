@@ -22,7 +22,7 @@ from lrt_lab.data.slices import EvaluationSlice
 from lrt_lab.errors import UserError
 from lrt_lab.rng import generator, key
 
-__all__ = ["Batches", "Task", "split_of"]
+__all__ = ["Batches", "Task", "places", "split_of"]
 
 #: Of so many rows one is for test and one for validation.
 SHARES = 10
@@ -144,6 +144,11 @@ def split_of(tokens: Tensor) -> Tensor:
     value = (value ^ (value >> 31)) * 0x7FB5D329728EA185
     share = (value >> 33) % SHARES
     return torch.where(share == 0, 1, torch.where(share == 1, 2, 0))
+
+
+def places(rows: int, count: int, among: int, g: torch.Generator) -> Tensor:
+    """In each row so many different numbers below ``among``, in random order."""
+    return torch.rand(rows, among, generator=g).argsort(1)[:, :count]
 
 
 class Batches:
