@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 
+# Their classes join by being imported.
+import lrt_lab.data.tasks
+import lrt_lab.data.text  # noqa: F401
 from lrt_lab.backbones import Backbone
 from lrt_lab.data.base import Data
 from lrt_lab.layers import FeedForward

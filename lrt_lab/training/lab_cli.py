@@ -17,8 +17,6 @@ from typing import Any
 from jsonargparse import ArgumentError, Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
-import lrt_lab.data.tasks
-import lrt_lab.data.text  # noqa: F401
 from lrt_lab.data.base import Data
 from lrt_lab.errors import UserError
 from lrt_lab.module import LanguageModel
