@@ -87,6 +87,14 @@ WRONG = {
         ["fit", "--model.route=LRT", "--model.route.source=9", "--trainer.max_steps=1"],
         "route.source=9: give a number of blocks from 1 to 4, or top",
     ),
+    "wrong-value-of-a-part-that-may-be-null": (
+        ["fit", "--model.schedule=Jacobi", "--model.schedule.count=0", "--trainer.max_steps=1"],
+        "lrt-lab: schedule.count=0: there must be at least one pass",
+    ),
+    "wrong-value-of-a-part-that-may-be-a-list": (
+        ["fit", "--model.mixer=Attention", "--model.mixer.heads=0", "--trainer.max_steps=1"],
+        "lrt-lab: mixer heads=0",
+    ),
     "route-never-fed": (
         ["fit", "--model.route=LRT", "--model.schedule=SinglePass", "--trainer.max_steps=1"],
         "SinglePass never lets memory in",
@@ -116,6 +124,17 @@ def test_a_config_file_that_is_no_mapping(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "bad.yaml").write_text("model: {width: [}\n")
     assert main(["fit", "--config", str(tmp_path / "bad.yaml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_wrong_value_in_a_list_of_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attention = "{class_path: Attention, init_args: {heads: 2, kv_heads: %d}}"
+    (tmp_path / "bad.yaml").write_text(f"model: {{mixer: [{attention % 1}, {attention % 5}]}}\n")
+    assert main(["fit", "--config", str(tmp_path / "bad.yaml"), "--trainer.max_steps=1"]) == 2
+    assert capsys.readouterr().err == (
+        "lrt-lab: mixer heads=2, kv_heads=5: both positive, kv_heads dividing heads\n"
+    )
 
 
 def test_a_folder_that_belongs_to_another_config(

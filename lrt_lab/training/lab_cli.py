@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,7 +137,23 @@ class LabCLI(LightningCLI):
             self.config_init = self.parser.instantiate(self.config)
         except ArgumentError as error:
             raise UserError(explain(str(error), options(self.parser))) from None
+        except ValueError as error:
+            raise refusal(error) from None
         return self.config_init["model"], self.config_init["data"]
+
+
+def refusal(error: ValueError) -> ValueError:
+    """What a part said of its options, where the parser wraps it.
+
+    It does so for a part that may be null or a list. The error itself where no part said anything.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError):
+            return cause
+        cause = cause.__cause__
+    said = re.search(r"^  - (\w[\w. ]*=.*)$", str(error), re.MULTILINE)
+    return UserError(said[1]) if said else error
 
 
 def stacked(args: list[str]) -> list[str]:
