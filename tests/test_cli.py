@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+# Registers the data, which are parts too.
+import lrt_lab.training.lab_cli  # noqa: F401
 from lrt_lab import listing
 from lrt_lab.cli import COMMANDS, main, respell
 from lrt_lab.parts import PARTS, parts_of
