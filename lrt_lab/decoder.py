@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lrt_lab.backbones import Backbone, PreNorm
 from lrt_lab.backbones.base import unchanged
@@ -131,6 +132,9 @@ class Decoder(nn.Module):
         ffn: the feed-forward body, likewise.
         eps: inside the norms' root mean square.
         seed: initial values are keyed on it and on each parameter's name.
+        recompute: keep nothing of a sweep but what it leaves, and evaluate it again when gradients
+            need its activations: those of one sweep are then held at a time, however many there
+            are, for the time of one more forward.
     """
 
     def __init__(
@@ -144,12 +148,13 @@ class Decoder(nn.Module):
         ffn: FeedForward | None = None,
         eps: float = 1e-6,
         seed: int = 1,
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("width", width), ("blocks", blocks), ("vocab", vocab)):
             if value < 1:
                 raise UserError(f"model.{name}={value}: it must be at least 1")
-        self.eps = eps
+        self.eps, self.recompute = eps, recompute
         # Parts are templates until setup: copying keeps one instance usable for several decoders.
         self.backbone = copy.deepcopy(backbone or PreNorm())
         self.route = copy.deepcopy(route or NoRoute())
@@ -209,8 +214,29 @@ class Decoder(nn.Module):
         units = range(self.shape.units) if units is None else units
         if reach is None:
             reach = positions[-1] + 1 if buffers is None else frame.length
+        given = (frame, positions, memory, buffers, units, entry, save, reach)
+        if self.recompute and torch.is_grad_enabled():
+            # Nothing in a sweep is random.
+            return checkpoint(self.evaluated, *given, use_reentrant=False, preserve_rng_state=False)
+        return self.evaluated(*given)
+
+    def evaluated(
+        self,
+        frame: Frame,
+        positions: range,
+        memory: Memory | None,
+        buffers: dict[int, Any] | None,
+        units: range,
+        entry: Any,
+        save: Sequence[int],
+        reach: int,
+    ) -> Sweep:
+        """The sweep itself, a function of its arguments and the parameters alone."""
         at = self.view(frame, positions, reach)
         backbone, route = self.backbone, self.route
+        if memory is not None:
+            # What routes derive from it belongs to this evaluation.
+            memory = replace(memory, derived={})
         memory = route.incoming(memory, at, self.embedding)
         bank: list[tuple[Tensor, Tensor | None]] = []
         if entry is None:

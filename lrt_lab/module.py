@@ -36,6 +36,8 @@ class LanguageModel(LightningModule):
         blocks: number of blocks; a block is a mixer unit and an FFN unit.
         vocab: number of token ids; null is as many as the data has, text if nothing else is said.
         seed: keys the initial values and every random draw.
+        recompute: keep only what each pass leaves and evaluate it again in the backward pass: less
+            memory, more time, the same gradients.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class LanguageModel(LightningModule):
         blocks: int = 4,
         vocab: int | None = None,
         seed: int = 1,
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         if schedule is None:
@@ -68,7 +71,9 @@ class LanguageModel(LightningModule):
             )
         ids = 257 if vocab is None else vocab
         self.schedule, self.optimization, self.seed = schedule, optimizer, seed
-        self.decoder = Decoder(width, blocks, ids, backbone, route, mixer, ffn, seed=seed)
+        self.decoder = Decoder(
+            width, blocks, ids, backbone, route, mixer, ffn, seed=seed, recompute=recompute
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The weighted loss of the schedule's passes, in nats per token."""
