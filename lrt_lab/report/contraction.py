@@ -59,6 +59,7 @@ def entry(cell: str, rows: Sequence[Row]) -> dict[str, Any]:
             "exact": [row["loss"] for row in rows],
             "passes": list(range(1, losses.shape[1] + 1)),
             "loss": losses,
+            "best": [int(np.nanargmin(row)) + 1 if np.isfinite(row).any() else 0 for row in losses],
             "growth": losses - losses[:, at : at + 1],
             "change": np.array([row["passes"]["change"] for row in rows], float),
             "memory": [row["gradient"]["memory"] for row in rows],
@@ -84,7 +85,8 @@ COLUMNS = {
     "radius: mean": lambda item: plain(mean(item["radius"]), 3),
     "largest": lambda item: plain(mean(item["largest"]), 3),
     "trained passes": lambda item: f"{item['trained']:g}",
-    "loss there": lambda item: plain(mean(at_trained(item)), 4),
+    "loss lowest at pass": lambda item: ", ".join(map(str, dict.fromkeys(item["best"]))),
+    "loss at trained depth": lambda item: plain(mean(at_trained(item)), 4),
     "growth to the last pass": lambda item: signed(mean(row[-1] for row in item["growth"]), 4),
     "exact loss": lambda item: plain(mean(item["exact"]), 4),
     "change at the last pass": lambda item: small(mean(row[-1] for row in item["change"])),
@@ -126,7 +128,7 @@ def section(results: Results) -> list[str]:
         "passes; the radius that of the Jacobian of what leaves a position with respect to what "
         "left the one before, along the exact recurrence. Below .95 a recurrence contracts, above "
         "1.05 it diverges; between them it diverges if more passes make the loss more than 1 % "
-        "worse than the best one's, and is neutral otherwise. Growth is against the deepest pass "
-        "that was trained."
+        "worse than the best one's, and is neutral otherwise. A recurrence that contracts may do "
+        "so to a worse loss: growth is against the deepest pass that was trained."
     )
     return ["## Contraction", about, grid(["cell", "verdict", *COLUMNS], rows)]

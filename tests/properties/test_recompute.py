@@ -11,6 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT, FullBandwidth
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, MiddleJacobi, Schedule
 from lrt_lab.training.loss import training_loss
+from lrt_lab.training.run import Run
 from tests.support.compare import error
 from tests.support.models import documents, small_decoder, tokens
 from tests.support.registry import DEMANDING, TRIALS, Case
@@ -75,3 +76,11 @@ def test_nothing_is_kept_for_evaluation() -> None:
     with torch.no_grad():
         hidden, _ = decoder.serial(Frame(tokens()), decoder.cache(2, 12))
     assert not hidden.requires_grad
+
+
+def test_it_is_an_option_that_leaves_a_run_what_it_is() -> None:
+    plain, saving = (
+        Run({"trainer": {"max_steps": 1}, "model": {"recompute": given}}) for given in (False, True)
+    )
+    assert plain.hash == saving.hash
+    assert [run.cli.build()[0].decoder.recompute for run in (plain, saving)] == [False, True]

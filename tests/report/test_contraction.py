@@ -70,6 +70,7 @@ def test_the_table(results: dict[str, Any]) -> None:
     line = next(line for line in text.splitlines() if line.startswith("| PreNorm+LRT |"))
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[2:7] == ["contracts", "0.530", "0.530", "0.795", "2"]
+    assert cells[7] == str(PASSES)
     assert "7.5 of 64" in cells
 
 
@@ -103,8 +104,10 @@ def test_words_of_several_seeds() -> None:
 
 def test_numbers_that_are_not_there() -> None:
     broken = row(1.5, "diverges", 2)
+    broken["passes"]["loss"][0] = 2.4
     broken["passes"]["loss"][2:] = [None] * (PASSES - 2)
     item = entry("x", [broken])
+    assert item["best"] == [1]
     assert item["growth"][0][-1] is None
     assert at_trained(item) == pytest.approx([3.5])
     assert reach([0.0] * 10) is None and reach([1.0]) is None

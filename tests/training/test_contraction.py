@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT
@@ -204,3 +205,14 @@ def test_passes_end_at_the_exact_loss() -> None:
     row = diagnose(decoder, frame, targets, passes=12)
     assert row["passes"]["loss"][-1] == pytest.approx(row["loss"], rel=1e-12)
     assert jacobi(decoder, frame, targets, 3)["loss"] == row["passes"]["loss"][:3]
+
+
+def test_positions_that_are_not_predicted_do_not_count() -> None:
+    decoder, ids = small_decoder(route=LRT()), tokens(13)
+    frame, targets = Frame(ids[:, :-1]), ids[:, 1:].clone()
+    hidden, _ = rollout(decoder, frame)
+    truth = float(token_losses(decoder, hidden, targets)[:, 6:].mean())
+    targets[:, :6] = IGNORED
+    row = diagnose(decoder, frame, targets, passes=12)
+    assert row["loss"] == pytest.approx(truth)
+    assert row["passes"]["loss"][-1] == pytest.approx(truth)

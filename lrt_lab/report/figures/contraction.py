@@ -27,7 +27,7 @@ def growth(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> D
             ax.plot(item["passes"], rows.mean(axis=0), **looks)
             ax.axvline(item["trained"], color=looks["color"], linestyle=(0, (1, 1.5)), linewidth=1)
     left.axhline(0, color="#555555", linewidth=0.6)
-    left.set_ylabel("loss over that at the trained depth, nats")
+    left.set_ylabel("growth of the loss, nats")
     right.set_ylabel("relative change of the memory")
     if any(value for item in items for row in item["change"] for value in row):
         right.set_yscale("log")
