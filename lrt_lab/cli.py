@@ -35,6 +35,10 @@ COMMANDS: dict[str, Entry] = {
         "a report from run records, or from anybody's CSV",
     ),
     "power": ("lrt_lab.report.commands:power", "seeds needed, and the chance of each verdict"),
+    "scaling": (
+        {"fit": "lrt_lab.report.scaling.commands:fit"},
+        "scaling laws of any table of runs, and where two models cost the same",
+    ),
     "selfcheck": ("lrt_lab.report.commands:selfcheck", "simulate the statistics' coverage"),
     "list": ("lrt_lab.listing:list_parts", "the parts that a config can name"),
     "new": (

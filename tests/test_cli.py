@@ -38,6 +38,7 @@ def test_list_shows_every_registered_part_with_a_line() -> None:
         pytest.param(["prepare", "--help"], id="prepare-help"),
         pytest.param(["new", "route", "--help"], id="new-route-help"),
         pytest.param(["suite", "run", "--help"], id="suite-run-help"),
+        pytest.param(["scaling", "fit", "--help"], id="scaling-fit-help"),
     ],
 )
 def test_light_commands_import_no_torch(words: list[str]) -> None:

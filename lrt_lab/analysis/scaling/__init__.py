@@ -27,6 +27,7 @@ from lrt_lab.analysis.scaling.costs import Deployment, measured, proportional, r
 from lrt_lab.analysis.scaling.crossings import WINDOW, WORDS, Crossing, crossing
 from lrt_lab.analysis.scaling.curves import Saturation, exponent, isoflop, saturation
 from lrt_lab.analysis.scaling.design import TYPICAL, Expected, expected
+from lrt_lab.analysis.scaling.equal_use import EqualUse, equal_use, sampled
 from lrt_lab.analysis.scaling.fitting import DELTA, Fit, fit
 from lrt_lab.analysis.scaling.interaction import InteractionLaw, interaction_law
 from lrt_lab.analysis.scaling.laws import PASSES, Law, law
@@ -44,6 +45,7 @@ __all__ = [
     "Crossing",
     "Deployment",
     "Draws",
+    "EqualUse",
     "Expected",
     "Fit",
     "InteractionLaw",
@@ -55,6 +57,7 @@ __all__ = [
     "choose",
     "correlations",
     "crossing",
+    "equal_use",
     "expected",
     "exponent",
     "fit",
@@ -70,6 +73,7 @@ __all__ = [
     "reach",
     "resample",
     "runs",
+    "sampled",
     "saturation",
     "separate",
 ]

@@ -62,20 +62,23 @@ def candidate(law: Law, runs: Runs, share: float = HELD_OUT) -> Candidate:
     return _candidate(law.name, len(law), whole, missed, whole.residuals)
 
 
-def separate(law: Law, runs: Runs, share: float = HELD_OUT) -> Candidate:
-    """The same law for every model by itself, sharing nothing: what shared exponents are tested
-    against.
+def separate(laws: Sequence[Law], runs: Runs, share: float = HELD_OUT) -> Candidate:
+    """A law for every model by itself, sharing nothing: what shared exponents are tested against.
+
+    Args:
+        laws: one per model, in the order of their numbers.
+        runs: all runs.
+        share: of the runs that is held out.
     """
     out = largest(runs, share)
-    missed, residuals, count = np.zeros(len(runs)), np.zeros(len(runs)), 0
-    name = f"separate {law.name}"
+    missed, residuals = np.zeros(len(runs)), np.zeros(len(runs))
+    name, count = "separate laws", sum(map(len, laws))
     try:
-        for model in np.unique(runs.model):
+        for model, own in enumerate(laws):
             mine = runs.model == model
-            rest = fit(law, runs.take(mine & ~out))
+            rest = fit(own, runs.take(mine & ~out))
             missed[mine] = np.log(runs.loss[mine]) - rest.log_loss(runs.take(mine))
-            residuals[mine] = fit(law, runs.take(mine)).residuals
-            count += len(law)
+            residuals[mine] = fit(own, runs.take(mine)).residuals
     except UserError as error:
         nan = float("nan")
         return Candidate(name, count, None, nan, nan, nan, nan, str(error))

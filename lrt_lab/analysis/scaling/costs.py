@@ -43,6 +43,7 @@ class Deployment:
         prefill: per prompt token, all prefill passes (exact prefill of a recurrence is serial).
         decode: per output token.
         prefill_passes: the passes that `prefill` pays for, for the record.
+        moved: bytes moved per output token; None where unknown.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Deployment:
     prefill: Price
     decode: Price
     prefill_passes: float = 1.0
+    moved: Price | None = None
 
 
 def proportional(factor: float) -> Price:

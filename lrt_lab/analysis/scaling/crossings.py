@@ -45,6 +45,7 @@ class Crossing:
         extrapolation: the largest of compute, size and data of either model at the crossing (at the
             window's end without one) over the largest run's; below 1 inside the data.
         beyond: which of "compute", "size" and "data" that is.
+        moved: bytes moved per output token, the model's over the baseline's, there; NaN if unknown.
         saving: share of the cost that the model saves without limit of use: point, low, high.
         undefined: share of draws in which the target lies below a model's floor.
         several: share of draws with several crossings, or one the other way round.
@@ -62,6 +63,7 @@ class Crossing:
     ratio: float
     extrapolation: float
     beyond: str
+    moved: float
     saving: tuple[float, float, float]
     undefined: float
     several: float
@@ -123,18 +125,17 @@ def crossing(
     saving = -np.expm1(endless)
     sound = saving[1:][np.isfinite(saving[1:])]
     save_low, save_high = draws.interval(sound, level) if len(sound) else (np.nan, np.nan)
-    reached, what = _reached(draws, base, others, tokens, ratio)
-    at, kind = reached[-1], what[-1]
+    places = _places(draws, base, others, tokens, ratio)
+    at, index = places, -1
     if right_way[0] and not undefined[0]:
-        near, kinds = _reached(draws, base, others, found[:1], ratio)
-        at, kind = near[0], kinds[0]
+        at, index = _places(draws, base, others, found[:1], ratio), 0
     share = float(undefined[1:].mean()) if len(draws.theta) else 0.0
     if undefined[0] or share > 1 - level:
         word = UNDEFINED
     elif changes[0] > 1:
         word = SEVERAL
     elif changes[0] == 1:
-        word = BEYOND if at > FURTHEST else CROSSES
+        word = BEYOND if at.factor[index] > FURTHEST else CROSSES
     elif not signs[0, 0]:
         word = ALWAYS
     else:
@@ -149,14 +150,15 @@ def crossing(
         window=window,
         target=target,
         ratio=ratio,
-        extrapolation=float(at),
-        beyond=kind,
+        extrapolation=float(at.factor[index]),
+        beyond=at.kind[index],
+        moved=float(at.moved[index]),
         saving=(float(saving[0]), float(save_low), float(save_high)),
         undefined=share,
         several=float(odd[1:].mean()) if len(draws.theta) else 0.0,
         tokens=tokens,
         log_ratio=np.stack([h[:, 0], *band]),
-        reached=reached,
+        reached=places.factor,
     )
 
 
@@ -197,23 +199,38 @@ def _roots(
     return np.exp(middle)
 
 
-def _reached(
+@dataclass(frozen=True)
+class _Places:
+    """Where the two models of the point estimate lie at several token counts, (G,) each."""
+
+    factor: np.ndarray
+    kind: list[str]
+    moved: np.ndarray
+
+
+def _places(
     draws: Draws, base: Reach, others: Sequence[Reach], tokens: np.ndarray, ratio: float
-) -> tuple[np.ndarray, list[str]]:
-    """How far beyond the largest run the point estimate's two models lie, (G,), and in what."""
+) -> _Places:
+    """How far beyond the largest run the two models lie, in what, and the bytes that they move."""
     given = draws.fit.runs
     most = (given.compute.max(), given.size.max(), given.tokens.max())
     first = np.zeros(1, dtype=int)
     use = np.asarray(tokens, dtype=float)[:, None]
-    costs, places = [], []
+    costs, factors, moved = [], [], []
     for found in (_part(base, first), *(_part(r, first) for r in others)):
         value, x = found.least(use, ratio)
         size, data = np.exp(found.size(x))[:, 0], np.exp(found.data(x))[:, 0]
         spent = 6 * size * data * found.deployment.passes
-        costs.append(value[:, 0])
-        places.append(np.stack([v / m for v, m in zip((spent, size, data), most, strict=True)]))
-    chosen = np.stack([np.where(np.isnan(c), np.inf, c) for c in costs[1:]]).argmin(axis=0)
-    mine = np.stack(places[1:])[chosen, :, np.arange(len(use))].T
-    factors = np.fmax(places[0], mine)
+        costs.append(np.where(np.isnan(value[:, 0]), np.inf, value[:, 0]))
+        factors.append(np.stack([v / m for v, m in zip((spent, size, data), most, strict=True)]))
+        bytes_of = found.deployment.moved
+        moved.append(np.full(len(size), np.nan) if bytes_of is None else bytes_of(size))
+    chosen = 1 + np.argmin(costs[1:], axis=0)
+    here = np.arange(len(use))
+    both = np.fmax(factors[0], np.stack(factors)[chosen, :, here].T)
     names = ("compute", "size", "data")
-    return factors.max(axis=0), [names[i] for i in factors.argmax(axis=0)]
+    return _Places(
+        both.max(axis=0),
+        [names[i] for i in both.argmax(axis=0)],
+        np.stack(moved)[chosen, here] / moved[0],
+    )

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lrt_lab.analysis.scaling.fitting import condition, require_enough
+from lrt_lab.analysis.scaling.fitting import MOST_CONDITION, condition, require_enough
 from lrt_lab.analysis.scaling.laws import Centre, Law
 from lrt_lab.analysis.scaling.run_table import Runs
 from lrt_lab.errors import UserError
 
-MOST_CONDITION = 1e4
 # a published fit to 240 language models (arXiv:2404.10102), for designs without a pilot
 TYPICAL = {"A": 482.0, "B": 2085.4, "E": 1.8169, "alpha": 0.3478, "beta": 0.3658}
 

@@ -25,6 +25,8 @@ EXPONENTS = (0.12, 0.25, 0.4, 0.7)
 # (of one, where it is below one)
 SAME = 1e-4
 SEARCH = 80
+# above this condition number no parameter is told apart from all others
+MOST_CONDITION = 1e4
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def fit(law: Law, runs: Runs, delta: float = DELTA) -> Fit:
         starts=len(starts),
         gradient=float(np.abs(last.gradients[0]).max()),
         condition=condition(slopes),
-        flags=_flags(law, theta, bool(last.converged[0])),
+        flags=_flags(law, theta, bool(last.converged[0]), condition(slopes)),
     )
 
 
@@ -202,8 +204,10 @@ def first_guesses(law: Law, runs: Runs, centre: Centre) -> np.ndarray:
     return theta
 
 
-def _flags(law: Law, theta: np.ndarray, converged: bool) -> tuple[str, ...]:
+def _flags(law: Law, theta: np.ndarray, converged: bool, found: float) -> tuple[str, ...]:
     said = [] if converged else ["the search did not converge"]
+    if not found <= MOST_CONDITION:
+        said.append(f"its parameters are not told apart (condition number {found:.2g})")
     lowest, highest = law.limits()
     edge = 0.01 * (highest - lowest)
     for name, value, low, high in zip(

@@ -165,7 +165,7 @@ def law(
     Args:
         passes: how K enters, a key of `PASSES`.
         models: how many models share E, alpha and beta; each but the baseline gets multipliers.
-        multipliers: which, of "size" and "data".
+        multipliers: "size", "data" or "size data".
         repetition: whether repeated data counts less.
     """
     found = list(PASSES[passes])
@@ -176,6 +176,7 @@ def law(
         if "data" in multipliers:
             found.append(Multiplier("data", model, f"m_D{tail}"))
     parts = ["chinchilla" if passes == "none" else passes]
-    parts += ["multipliers"] if models > 1 and multipliers else []
+    if models > 1:
+        parts.append({"size": "m_N", "data": "m_D"}.get(multipliers, "m_N and m_D"))
     parts += ["repetition"] if repetition else []
     return Law(" + ".join(parts), (*found, *([Repetition()] if repetition else [])))

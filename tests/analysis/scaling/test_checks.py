@@ -72,7 +72,7 @@ class TestSeparateLaws:
         given = grid(
             shared, {"m_N": 1.4, "m_D": 1.0}, ratios=(2, 5, 20, 80), models=2, sd=0.001, seed=4
         )
-        small, large = candidate(shared, given), separate(law(), given)
+        small, large = candidate(shared, given), separate([law(), law()], given)
         assert (small.parameters, large.parameters) == (7, 10)
         assert nested_p(small, large, len(given)) > 0.05
         assert small.aicc < large.aicc
@@ -86,7 +86,7 @@ class TestSeparateLaws:
             np.concatenate([one.loss, two.loss]),
             model=np.repeat([0, 1], len(one)),
         )
-        small, large = candidate(law("none", models=2), both), separate(law(), both)
+        small, large = candidate(law("none", models=2), both), separate([law(), law()], both)
         assert nested_p(small, large, len(both)) < 1e-4
 
     def test_what_is_not_nested_has_no_p(self) -> None:

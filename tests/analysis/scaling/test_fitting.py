@@ -54,6 +54,12 @@ def test_a_vanishing_floor_is_flagged() -> None:
     assert any("E's term vanishes" in flag for flag in found.flags)
 
 
+def test_one_ratio_of_data_to_size_is_flagged() -> None:
+    sizes = tuple(np.geomspace(5e6, 8e7, 12))
+    found = fit(law(), grid(law(), {}, sizes=sizes, ratios=(20,), sd=0.001))
+    assert any("not told apart (condition number" in flag for flag in found.flags)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
