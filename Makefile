@@ -10,10 +10,12 @@ override SCALE := $(strip $(SCALE))
 override JOBS := $(strip $(JOBS))
 
 SUITE = experiments/h1.yaml
+# The panel where recurrence must matter belongs to the full protocol.
+PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h1-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-extended backbones contraction bench-backbones bench-mixers test check clean
+.PHONY: help setup h1 h1-tune h1-extended backbones contraction bench-backbones bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -28,7 +30,12 @@ $(STAMP):
 	@touch $@
 
 h1: setup ## train Hypothesis 1's cells and write reports/h1/SCALE/report.md; resumes what was cut
-	@.venv/bin/lrt-lab suite run $(SUITE) --scale $(SCALE) --jobs $(JOBS)
+	@for suite in $(SUITE) $(PANEL); do \
+	  .venv/bin/lrt-lab suite run $$suite --scale $(SCALE) --jobs $(JOBS) || exit $$?; done
+
+h1-tune: setup ## choose every cell's learning rate anew: experiments/tuning/h1.json, to be committed
+	@for suite in $(SUITE) $(PANEL); do \
+	  .venv/bin/lrt-lab suite tune $$suite --scale $(SCALE) --jobs $(JOBS) || exit $$?; done
 
 h1-extended: setup ## every route on four backbones, grouped by retain, read, change and train; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/h1-extended.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)

@@ -49,7 +49,8 @@ def all_pairs(design: Design) -> list[Any]:
     if design.square is None:
         return []
     twins = {twin.cell for twin in design.twins}
-    cells = {name: axes for name, axes in design.cells.items() if name not in twins}
+    aside = twins | design.again
+    cells = {name: axes for name, axes in design.cells.items() if name not in aside}
     first, second = design.square_axes
     return pairs(cells, first, second, design.square.base, design.square.none)
 

@@ -10,6 +10,7 @@ from typing import Any
 from lrt_lab.report import comparison_tables as comparisons
 from lrt_lab.report import contraction
 from lrt_lab.report import effect_tables as effects
+from lrt_lab.report import protocol_tables as protocol
 from lrt_lab.report.figures import drawn
 from lrt_lab.report.groups import groups
 from lrt_lab.report.layout import grid
@@ -27,6 +28,13 @@ def render(results: Results) -> str:
     parts += [*_planned(results), *_cells(results)]
     if results["square"]:
         parts += effects.squares(results)
+        parts += [
+            *protocol.rates(results),
+            *protocol.squares(results),
+            *protocol.ladder(results),
+            *protocol.exposure(results),
+            *protocol.ports(results),
+        ]
     parts += [
         *sweep(results),
         *groups(results),

@@ -91,6 +91,12 @@ class Design:
     # an axis, its baseline, and the words that describe its other values
     groups: Mapping[str, Any] = field(default_factory=dict)
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # further squares by name, each the primary one with other cells in the place of some
+    squares: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # by budget, and by cell of the product, the cell that is run at so many times the steps
+    rungs: Mapping[float, Mapping[str, str]] = field(default_factory=dict)
+    # by cell of the product, the cell that is run at the default of the tuned key
+    defaults: Mapping[str, str] = field(default_factory=dict)
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True
     vocabulary: int | None = None
@@ -103,6 +109,13 @@ class Design:
     prediction: str = ""
     scale: str = ""
     source: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def again(self) -> set[str]:
+        """Cells that are others of the product once more, but for twins."""
+        return {
+            again for cells in (*self.rungs.values(), self.defaults) for again in cells.values()
+        }
 
     def matched(self, square: Square, match: str) -> Square | str:
         """The square with twins in place of cells, so that each backbone's two cells cost the same.

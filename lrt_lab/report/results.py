@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lrt_lab.report import cells, comparisons, groups, multipliers, sweep
+from lrt_lab.report import cells, comparisons, groups, multipliers, protocol, squares, sweep
 from lrt_lab.report.budgets import budgets
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.records import Design, Record, table
@@ -59,6 +59,11 @@ def summarise(
             "pairs": comparisons.factorial(losses, design),
             "sweep": sweep.best(losses, design, curves),
             "groups": groups.grouped(losses, design, records),
+            "rates": protocol.rates(design),
+            "squares": squares.others(losses, design),
+            "ladder": squares.ladder(losses, design),
+            "exposure": squares.exposure(losses, design, records),
+            "ports": protocol.ports(design, records),
             "passes": cells.passes(design, records),
             "positions": cells.positions(design, records),
             "curves": [_curve(curve) for curve in curves],

@@ -41,7 +41,14 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
 
 
 def _shown(results: dict[str, Any], lines: list[Curve]) -> list[Curve]:
-    """The curves of a sweep's default and best cells: all of them at once would be a thicket."""
+    """The curves of the square and its twins, or of a sweep's default and best cells: all of them
+    at once would be a thicket.
+    """
+    if results["square"]:
+        own = set(results["square"]["cells"])
+        twins = [cell for cell in results["cells"] if cell["twin"]]
+        own |= {c["cell"] for c in twins if {c["twin"]["of"], c["twin"]["as"]} <= own}
+        return [line for line in lines if line.cell in own]
     if results["sweep"] is None:
         return lines
     rows = results["sweep"]["rows"]

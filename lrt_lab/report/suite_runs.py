@@ -56,10 +56,14 @@ def design_of(plan: Mapping[str, Any]) -> Design:
             # A report names a budget after the column that it is read from.
             match = "train_seconds" if twin["match"] == "wall_clock" else twin["match"]
             twins.setdefault(item["cell"], Twin(item["cell"], twin["of"], twin["as"], match))
+    rungs, defaults = _again(plan["cells"], twins)
     ordered = _axis_values(statistics.get("axes") or {}, axes)
-    cells = _in_order(cells, ordered, twins)
+    repeated = {again for found in (*rungs.values(), defaults) for again in found.values()}
+    cells = _in_order(cells, ordered, {*twins, *repeated})
     ends = statistics.get("axes") or {}
-    own = {c: a for c, a in cells.items() if c not in twins}
+    own = {c: a for c, a in cells.items() if c not in twins and c not in repeated}
+    # A default rate among tuned ones would bend the line between budgets.
+    slow = set(defaults.values())
     floor = statistics.get("floor")
     swept = statistics.get("sweep")
     sweep = (swept["axis"], swept["default"]) if swept else None
@@ -71,6 +75,14 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         baseline=baseline_of(ends, own, sweep),
         sweep=sweep,
         groups=_groups(statistics.get("groups"), ends),
+        ladders={
+            cell: [by[cell] for by in rungs.values() if cell in by]
+            or [c for c, axes in cells.items() if axes == cells[cell] and c not in slow]
+            for cell in (own if repeated else ())
+        },
+        squares=statistics.get("squares") or {},
+        rungs=rungs,
+        defaults=defaults,
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),
@@ -102,6 +114,23 @@ def _groups(
     return {} if not groups else {**groups, "baseline": ends[groups["axis"]]["baseline"]}
 
 
+def _again(
+    items: Sequence[Mapping[str, Any]], twins: Mapping[str, Twin]
+) -> tuple[dict[float, dict[str, str]], dict[str, str]]:
+    """Cells that are run at other budgets, and at the default of the tuned key, by their own."""
+    rungs: dict[float, dict[str, str]] = {}
+    defaults: dict[str, str] = {}
+    for item in items:
+        cell, times = item["cell"], item.get("times", 1)
+        # A suite joins a cell's name and what is changed of it.
+        own = cell.partition("@")[0]
+        if item.get("at_default"):
+            defaults[own] = cell
+        elif times != 1 and cell not in twins:
+            rungs.setdefault(float(times), {})[own] = cell
+    return rungs, defaults
+
+
 def _axis_values(
     ends: Mapping[str, Mapping[str, str]], axes: Mapping[str, Mapping[str, None]]
 ) -> dict[str, tuple[str, ...]]:
@@ -117,12 +146,12 @@ def _axis_values(
 def _in_order(
     cells: Mapping[str, Mapping[str, str]],
     axes: Mapping[str, tuple[str, ...]],
-    twins: Mapping[str, Twin],
+    later: set[str],
 ) -> dict[str, Mapping[str, str]]:
-    """Cells in the order of their axes, each twin behind the cell that it stands in for."""
+    """Cells in the order of their axes; twins and repetitions behind the cells that they copy."""
 
     def key(cell: str) -> tuple[list[int], bool, str]:
-        return [v.index(str(cells[cell][axis])) for axis, v in axes.items()], cell in twins, cell
+        return [v.index(str(cells[cell][axis])) for axis, v in axes.items()], cell in later, cell
 
     return {cell: cells[cell] for cell in sorted(cells, key=key)}
 

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrt_lab.analysis.verdict import FEWEST_SEEDS
-from lrt_lab.report.numbers import interval, listing, percent, signed
+from lrt_lab.report.numbers import count, interval, listing, percent, signed
 
 Results = Mapping[str, Any]
 Budget = Mapping[str, Any]
 FLOPS = "At matched training FLOPs"
+#: Scales whose models are too small to speak for others.
+SMALL = ("smoke", "quick", "cpu")
 
 
 def hypothesis(results: Results) -> str:
@@ -26,6 +28,32 @@ def verdict(results: Results) -> list[str]:
     """The report's opening, one paragraph each; the first sentence carries what limits all
     others.
     """
+    return _scoped(results, _verdict(results))
+
+
+def opening(results: Results) -> list[str]:
+    """The verdict up to its reading at the budgets as run: what a terminal shows."""
+    said = _verdict(results)
+    if results["square"]:
+        said = said[: 1 + said.index(headline(results, results["budgets"]["tokens"]))]
+    return _scoped(results, said)
+
+
+def _scoped(results: Results, said: list[str]) -> list[str]:
+    """What was run on a small scale says at what size, first, and how far it reaches, last."""
+    cells = [cell for cell in results["cells"] if cell["parameters"] and cell["tokens"]]
+    if results["suite"]["scale"] not in SMALL or not results["square"] or not cells:
+        return said
+    own = [cell for cell in cells if cell["cell"] in results["square"]["cells"]]
+    parameters, tokens = (max(cell[key] for cell in own) for key in ("parameters", "tokens"))
+    bytewise = any(part["bytes"] for part in results["evaluation"])
+    unit = "bytes" if bytewise else "positions"
+    first = f"At {count(parameters)} parameters and {count(tokens)} {unit}: {_lower(said[0])}"
+    last = "This says nothing about larger models."
+    return [first, *said[1:-1], f"{said[-1]} {last}"] if said[1:] else [f"{first} {last}"]
+
+
+def _verdict(results: Results) -> list[str]:
     if not results["square"]:
         return [
             "No 2x2 is declared: this report compares cells and gives no verdict on an interaction."
@@ -44,14 +72,6 @@ def verdict(results: Results) -> list[str]:
     if known and not first:
         parts.append(f"{FLOPS}: {_lower(gate(results, flops))}")
     return parts
-
-
-def opening(results: Results) -> list[str]:
-    """The verdict up to its reading at the budgets as run: what a terminal shows."""
-    said = verdict(results)
-    if not results["square"]:
-        return said
-    return said[: 1 + said.index(headline(results, results["budgets"]["tokens"]))]
 
 
 def _flops_first(results: Results, flops: Budget) -> str | None:

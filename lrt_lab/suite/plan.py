@@ -176,6 +176,7 @@ def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
         "axes": cell.axes,
         "twin": None if cell.twin is None else cell.twin.record(),
         "times": cell.times,
+        "at_default": cell.factor == 1,
         "seed": run.seed,
         "folder": f"{cell.name}/{folder_name(run.seed, answer['hash'])}",
         "hash": answer["hash"],
@@ -195,6 +196,7 @@ def build(
 ) -> dict[str, Any]:
     """The whole plan, as it is written."""
     statistics = suite.statistics
+    known = {entry["cell"] for entry in entries}
     return {
         "suite": suite.name,
         "scale": scale.name,
@@ -211,12 +213,13 @@ def build(
             "margin": scale.margin,
             "planned_seeds": len(scale.seeds),
             "alpha": statistics.alpha,
-            "contrasts": statistics.contrasts,
+            # A scale that leaves cells out leaves out what compares them.
+            "contrasts": {n: w for n, w in statistics.contrasts.items() if known >= set(w)},
             "floor": list(statistics.floor) or None,
             "axes": statistics.axes,
             "sweep": statistics.sweep or None,
-            "squares": statistics.squares,
             "groups": statistics.groups or None,
+            "squares": {n: s for n, s in statistics.squares.items() if known >= {*s, *s.values()}},
         },
         "tuning": None if choices is None else choices.record,
         "inputs": inputs(suite, scale),

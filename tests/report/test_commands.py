@@ -31,7 +31,8 @@ def test_report_of_a_run_folder(tmp_path: Path, monkeypatch, said) -> None:
     call(commands.report, "runs/h1/quick")
     text = said()
     lines = text.splitlines()
-    assert lines[0].startswith("At matched training FLOPs the gain of LRT is not positive on")
+    size = "At 269,000 parameters and 512,000 bytes: "
+    assert lines[0].startswith(f"{size}at matched training FLOPs the gain of LRT is not positive")
     assert lines[1].startswith("Substitution or ceiling") and len(lines) == 3
     assert lines[2] == "report: reports/h1/quick/report.md"
     assert json.loads(Path("reports/h1/quick/results.json").read_text())["suite"]["name"] == "h1"

@@ -55,8 +55,10 @@ class TestFinished:
         assert opening.splitlines()[2] == "## Verdict"
         first = opening.splitlines()[4]
         assert first.startswith(
-            "At matched training FLOPs the gain of LRT is not positive on PreNorm"
+            "At 269,000 parameters and 512,000 bytes: at matched training FLOPs the gain of LRT is "
+            "not positive on PreNorm"
         )
+        assert opening.rstrip().endswith("This says nothing about larger models.")
         assert "substitution or ceiling: cannot tell at this scale" in opening.lower()
 
     def test_the_numbers_are_those_of_the_runs(self, whole) -> None:

@@ -23,12 +23,14 @@ def opening(
     means: tuple[float, float, float, float],
     flops: tuple[float, float] = (0.005, 0.005),
     seeds: int = 5,
+    scale: str = "gpu",
     **statistics: Any,
 ) -> tuple[str, dict[str, Any]]:
     """The verdict of a suite whose ln losses are P0, P1, A0, A1; twins: the gain of training
     longer.
     """
     plan = synthetic.plan(seeds=range(1, seeds + 1), margin=0.002, **statistics)
+    plan["scale"] = scale
     levels = dict(zip(CELLS, means, strict=True))
     for base, gain in zip((CELLS[0], CELLS[2]), flops, strict=True):
         levels[f"{base}@flops"] = levels[base] - gain
@@ -201,6 +203,16 @@ def test_support_on_every_scale_needs_four_scales_that_agree(tmp_path: Path) -> 
         "absolute",
         "log excess over E = 0.5",
     ]
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])
+def test_a_small_scale_says_its_size_first_and_its_reach_last(scale: str) -> None:
+    lines = opening((0, -0.01, -0.03, -0.06), flops=(0.002, 0.002), scale=scale)[0].splitlines()
+    size = "At 269,000 parameters and 512,000 bytes: H1 supported"
+    small = scale in ("smoke", "quick", "cpu")
+    assert lines[0].startswith(size) is small
+    assert lines[-1].endswith("This says nothing about larger models.") is small
+    assert sum("larger models" in line for line in lines) == small
 
 
 def test_a_suite_of_another_name_speaks_of_the_hypothesis() -> None:

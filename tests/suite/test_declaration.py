@@ -10,6 +10,7 @@ import yaml
 
 from lrt_lab.errors import UserError
 from lrt_lab.suite.declaration import load
+from lrt_lab.suite.expansion import cells
 
 from .conftest import Lab
 
@@ -161,18 +162,17 @@ def test_a_missing_fragment(lab: Lab) -> None:
         load(lab.suite).scale("quick")
 
 
-def test_h1_is_the_two_by_two_with_twins() -> None:
-    from lrt_lab.suite.expansion import cells
-
+def test_h1_quick_is_the_two_by_two_with_twins() -> None:
     suite = load(ROOT / "experiments" / "h1.yaml")
-    assert [cell.name for cell in cells(suite, suite.scale("quick"))] == [
-        "PreNorm+none",
-        "PreNorm+LRT",
-        "AttentionResiduals+none",
-        "AttentionResiduals+LRT",
-        "PreNorm+none@flops",
-        "AttentionResiduals+none@flops",
-    ]
+    for scale in ("smoke", "quick"):
+        assert [cell.name for cell in cells(suite, suite.scale(scale))] == [
+            "PreNorm+none",
+            "PreNorm+LRT",
+            "AttentionResiduals+none",
+            "AttentionResiduals+LRT",
+            "PreNorm+none@flops",
+            "AttentionResiduals+none@flops",
+        ]
     assert {name: scale.margin for name, scale in suite.scales.items()} == {
         "smoke": 0.01,
         "quick": 0.01,
@@ -181,6 +181,27 @@ def test_h1_is_the_two_by_two_with_twins() -> None:
         "paper": 0.001,
     }
     assert len(suite.scales["quick"].seeds) == 5
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu", "paper"])
+def test_h1_is_the_full_protocol_from_cpu_on(scale: str) -> None:
+    suite = load(ROOT / "experiments" / "h1.yaml")
+    found = {cell.name: cell for cell in cells(suite, suite.scale(scale))}
+    for backbone, port in (("PreNorm", "read"), ("AttentionResiduals", "source")):
+        own = {name.removeprefix(f"{backbone}+") for name in found if name.startswith(backbone)}
+        # Where time on the machine is what is paid for.
+        assert ("none@time" in own) == (scale != "cpu")
+        assert own - {"none@time"} == {
+            *("none", "none@x2", "none@x4", "none@flops", "none@flops-x2", "none@default"),
+            *("LRT", "LRT@x2", "LRT@default", "LRT-jacobi", f"LRT-{port}"),
+            *("LRT-zero", "LRT-shift", "LRT-self"),
+        }
+    assert len(suite.scale(scale).seeds) == 5
+    assert found["PreNorm+none@flops-x2"].twin.as_ == "PreNorm+LRT@x2"
+    # All that is compared is run.
+    named = [*suite.statistics.contrasts.values(), *suite.statistics.squares.values()]
+    named += [dict.fromkeys(square.values()) for square in suite.statistics.squares.values()]
+    assert {cell for cells in named for cell in cells} <= set(found)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])
@@ -192,8 +213,6 @@ class TestBackbones:
     """The suite of all backbones."""
 
     def test_every_variant_has_the_same_rates(self) -> None:
-        from lrt_lab.suite.expansion import cells
-
         suite = load(ROOT / "experiments" / "backbones.yaml")
         assert list(suite.axes["rate"]) == ["x0.5", "x1", "x2"]
         assert len(cells(suite, suite.scale("cpu"))) == 3 * len(suite.axes["backbone"]) == 39

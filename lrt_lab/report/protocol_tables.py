@@ -1,0 +1,156 @@
+"""The report's sections on tuning, further squares, budgets, exposure and ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lrt_lab.report.layout import grid
+from lrt_lab.report.numbers import NONE, interval, listing, percent, plain, signed
+
+Results = Mapping[str, Any]
+BUDGET = {"tokens": "tokens", "train_flops": "training FLOPs"}
+
+
+def rates(results: Results) -> list[str]:
+    """What tuning tried and chose."""
+    found = results["rates"]
+    if not found:
+        return []
+    factors = sorted({item["factor"] for row in found["rows"] for item in row["losses"]})
+    rows = []
+    for row in found["rows"]:
+        losses = {item["factor"]: item["loss"] for item in row["losses"]}
+        cells = [
+            NONE
+            if f not in losses
+            else "diverged"
+            if losses[f] is None
+            else f"**{plain(losses[f])}**"
+            if f == row["factor"]
+            else plain(losses[f])
+            for f in factors
+        ]
+        chosen = f"{row['factor']:g} x" + ("" if row["inside"] else " (at the edge)")
+        rows.append([row["cell"], *cells, chosen])
+    said = (
+        f"Every cell was tried at multiples of the default of `{found['key']}` on seeds "
+        f"{listing([str(s) for s in found['seeds']])}, which nothing else here uses, and scored by "
+        f"the {found['outcome']} evaluation on validation rows: mean loss, the best in bold. A "
+        "best value at the edge of a grid extended it. Cells at other budgets took that of the "
+        "tuned schedule nearest in steps. All results of this report are at the chosen rates, "
+        "except where the default is named."
+    )
+    parts = [
+        "## Learning rates",
+        said,
+        grid(["cell", *(f"{f:g} x" for f in factors), "chosen"], rows),
+    ]
+    if found["square"]:
+        best, default = (_points(found["square"][which]) for which in ("best", "default"))
+        parts.append(
+            "On those seeds and rows, without intervals, the interaction is "
+            f"{best} at the best rates and {default} with the default everywhere."
+        )
+    return parts
+
+
+def _points(found: Mapping[str, Any]) -> str:
+    gains = listing([signed(found[name]) for name in ("gain_base", "gain_improved")])
+    return f"{signed(found['interaction'])} (gains {gains})"
+
+
+def squares(results: Results) -> list[str]:
+    """The 2x2 with other cells in the place of some."""
+    if not results["squares"]:
+        return []
+    head = _head(results, "square")
+    primary = results["budgets"]["tokens"]
+    rows = []
+    if "unavailable" not in primary:
+        gains = [interval(gain["log"]) for gain in primary["gains"].values()]
+        rows.append(["**primary**", *gains, interval(primary["interaction"]), str(primary["n"])])
+    rows += [[row["name"], *_effects(row), str(row["n"])] for row in results["squares"]]
+    changed = [
+        f"- {row['name']}: "
+        + ", ".join(f"`{cell}`" for cell in row["cells"] if cell not in _own(results))
+        for row in results["squares"]
+    ]
+    return [
+        "## The square with other cells",
+        "The primary 2x2 at equal tokens with other cells in the place of some, in ln loss.",
+        grid([*head, "n"], rows),
+        "\n".join(changed),
+    ]
+
+
+def ladder(results: Results) -> list[str]:
+    """The interaction against budget."""
+    found = results["ladder"]
+    if not found:
+        return []
+    parts = [
+        "## Against budget",
+        "The 2x2 at every budget, each cell a completed schedule of its own. The slope is that of "
+        "the line over ln budget, seed by seed: what an effect gains or loses per e-fold.",
+    ]
+    rows = []
+    for kind, by in found.items():
+        for one in by["budgets"]:
+            rows.append([f"equal {BUDGET[kind]}, {one['times']:g} x", *_effects(one)])
+        rows.append([f"**slope**, equal {BUDGET[kind]}", *_effects(by["slope"])])
+    return [*parts, grid(_head(results, "budget"), rows)]
+
+
+def exposure(results: Results) -> list[str]:
+    """What decoding loses to what training saw."""
+    if not results["exposure"]:
+        return []
+    rows = []
+    for one in results["exposure"]:
+        rows.append([f"{one['name']}: last training pass", *_effects(one["last_pass"])])
+        rows.append([f"{one['name']}: - exposure gap", *_effects(one["gap"])])
+        rows.append([f"**{one['name']}: exact**", *_effects(one["exact"])])
+    return [
+        "## Last training pass and exact recurrence",
+        "gain(exact) = gain(last training pass) - exposure gap, the gap being ln loss of the exact "
+        "recurrence minus that of the last training pass of the routed cell. Per backbone, and for "
+        "the interaction.",
+        grid(_head(results, "evaluation"), rows),
+    ]
+
+
+def ports(results: Results) -> list[str]:
+    """How strongly memory enters."""
+    found = results["ports"]
+    if not found:
+        return []
+    blocks = max(len(row["log_ratio"]) for row in found)
+    rows = [
+        [row["cell"], *(signed(value, 2) for value in row["log_ratio"])]
+        + [NONE] * (blocks - len(row["log_ratio"]))
+        for row in found
+    ]
+    vectors = dict.fromkeys((row["backbone"], row["vector"]) for row in found)
+    said = "; ".join(f"{backbone} emits {vector}" for backbone, vector in vectors)
+    return [
+        "## Ports",
+        "Injection adds gamma m to a block's input x. Mean over positions and seeds of "
+        "ln(|gamma m| / |x|), by block, where they meet. What m is differs too: "
+        f"{said}; a control puts another vector in its place.",
+        grid(["cell", *(f"block {block}" for block in range(blocks))], rows),
+    ]
+
+
+def _head(results: Results, first: str) -> list[str]:
+    square, level = results["square"], percent(1 - results["suite"]["alpha"])
+    gain = f"{square['route']} on"
+    return [first, f"{gain} {square['base']} [{level}]", f"{gain} {square['improved']}", "I"]
+
+
+def _effects(row: Mapping[str, Any]) -> list[str]:
+    return [interval(row[name]) for name in ("gain_base", "gain_improved", "interaction")]
+
+
+def _own(results: Results) -> list[str]:
+    return results["square"]["cells"]
