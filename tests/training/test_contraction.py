@@ -211,7 +211,7 @@ def test_positions_that_are_not_predicted_do_not_count() -> None:
     decoder, ids = small_decoder(route=LRT()), tokens(13)
     frame, targets = Frame(ids[:, :-1]), ids[:, 1:].clone()
     hidden, _ = rollout(decoder, frame)
-    truth = float(token_losses(decoder, hidden, targets)[:, 6:].mean())
+    truth = float(token_losses(decoder, hidden, targets)[:, 6:].mean().detach())
     targets[:, :6] = IGNORED
     row = diagnose(decoder, frame, targets, passes=12)
     assert row["loss"] == pytest.approx(truth)
