@@ -50,7 +50,10 @@ class Launch:
     ) -> None:
         self.suite, self.scale, self.folder, self.jobs = suite, scale, folder, jobs
         self._backend = backend
-        self._wanted = expansion.runs(suite, scale) if runs is None else runs
+        wanted = expansion.runs(suite, scale) if runs is None else runs
+        if choices is not None:
+            wanted = [run for run in wanted if not choices.chose_default(run.cell)]
+        self._wanted = wanted
         self._choices = choices
         self._pool: Pool | None = None
         self._plan: dict[str, Any] | None = None

@@ -21,13 +21,15 @@ def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: 
     The report also says whether the suite file has changed since the plan was made, so it is given
     the file's hash as it is now; the plan on disk keeps the one that it was made from.
     """
-    from lrt_lab.report import suite_report
+    from lrt_lab.report import index, suite_report
 
     target = reports / plan["suite"] / plan["scale"]
     set_aside(target, plan["suite_hash"])
     clear_unfinished(target)
     now = hashlib.sha256(suite_file.read_bytes()).hexdigest() if suite_file.is_file() else None
-    return suite_report.write({**plan, "suite_hash_now": now}, folder, target)
+    path = suite_report.write({**plan, "suite_hash_now": now}, folder, target)
+    index.update(reports)
+    return path
 
 
 def set_aside(target: Path, suite_hash: str) -> Path | None:

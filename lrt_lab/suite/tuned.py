@@ -44,6 +44,11 @@ class Tuned:
         nearest = min(same, key=lambda choice: abs(math.log(choice["steps"] / steps)))
         return float(nearest["factor"])
 
+    def chose_default(self, cell: Cell) -> bool:
+        """Whether a cell at the default rate would be its tuned self over again."""
+        own = self.record["cells"].get(cell.name.partition("@")[0])
+        return cell.factor == 1 and own is not None and own["factor"] == 1
+
 
 def path(suite: Suite) -> Path:
     """Where the suite's choices are committed."""

@@ -74,8 +74,9 @@ class Run:
 
     def price(self) -> Cost:
         """What it costs, from the meter; takes no data."""
-        # Neither the seed nor the number of steps changes the cost of a token.
-        name = config_hash([self.config["model"], self.length])
+        # Neither seed, steps nor learning rate change the cost of a token.
+        model = {key: value for key, value in self.config["model"].items() if key != "optimizer"}
+        name = config_hash([model, self.length])
         if name not in PRICES:
             with torch.device("meta"):
                 module, _ = self.cli.build()

@@ -122,6 +122,20 @@ def test_the_suite_runs_at_the_chosen_rates(tuning_lab: Lab) -> None:
     assert read_json(tuning_lab.runs / "plan.json")["tuning"] == committed(tuning_lab)
 
 
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_cell_tuned_to_the_default_is_not_run_twice(tuning_lab: Lab, factor: float) -> None:
+    assert tune(tuning_lab) == 0
+    file = tuning_lab.suite.parent / "tuning" / "toy.json"
+    content = read_json(file)
+    content["scales"]["quick"]["cells"]["PreNorm+none"]["factor"] = factor
+    write_json(file, content)
+    assert tuning_lab.run() == 0
+    entries = read_json(tuning_lab.runs / "plan.json")["cells"]
+    found = {entry["cell"] for entry in entries if entry["at_default"]}
+    assert "AttentionResiduals+none@default" in found
+    assert ("PreNorm+none@default" in found) == (factor != 1)
+
+
 def test_an_untuned_suite_is_refused_and_a_dry_run_is_not(
     tuning_lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,73 @@
+"""The list of reports: as the folders have it, in the repository too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lrt_lab.report import index
+from lrt_lab.store import read_json
+
+ROOT = Path(__file__).parents[2]
+LIST = "# Reports\n\n<!-- reports of toy more -->\nold\n<!-- end of the list -->\nafter\n"
+
+
+def report(folder: Path, digest: str, missing: int = 0) -> None:
+    folder.mkdir(parents=True)
+    results = {
+        "registration": {
+            "suite_hash": digest,
+            "frozen": {"commit": "c" * 40},
+            "runs": {"planned": 30, "missing": missing},
+        },
+        "budgets": {"tokens": {"reading": "reversed"}},
+    }
+    (folder / "results.json").write_text(json.dumps(results))
+
+
+def test_complete_reports_are_listed_and_nothing_else_changes(tmp_path: Path) -> None:
+    report(tmp_path / "toy" / "quick", "a" * 64)
+    report(tmp_path / "toy" / "quick-bbbbbbbbbb", "b" * 64)
+    report(tmp_path / "toy" / "cpu", "d" * 64, missing=1)
+    report(tmp_path / "more" / "cpu", "e" * 64)
+    readme = tmp_path / "toy" / "README.md"
+    readme.write_text(LIST)
+    assert index.update(tmp_path) == [readme]
+    lines = readme.read_text().splitlines()
+    assert lines[:2] == ["# Reports", ""] and lines[-1] == "after"
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| [")] == [
+        "[toy/quick](../toy/quick/report.md)",
+        "[toy/quick-bbbbbbbbbb](../toy/quick-bbbbbbbbbb/report.md)",
+        "[more/cpu](../more/cpu/report.md)",
+    ]
+    assert f"`{'b' * 64}` | `cccccccccc` | 30 | reversed |" in "\n".join(lines)
+    assert index.update(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["# No list\n", "<!-- reports of toy -->\nnever closed\n"])
+def test_other_readmes_are_left_alone(tmp_path: Path, text: str) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "README.md").write_text(text)
+    assert index.update(tmp_path) == []
+
+
+def test_h1_lists_every_complete_report_that_is_here() -> None:
+    readme = ROOT / "reports" / "h1" / "README.md"
+    text = readme.read_text()
+    assert index.relisted(text, ROOT / "reports", readme.parent) == text, (
+        "the list is not what the folders hold: lrt_lab.report.index.update writes it"
+    )
+    for suite in ("h1", "h1-swaps"):
+        for path in (ROOT / "reports" / suite).glob("*/results.json"):
+            results = read_json(path)
+            assert index.complete(results), f"{path.parent} lacks runs"
+            assert results["registration"]["suite_hash"] in text
+
+
+def test_no_report_of_h1_is_lost() -> None:
+    """The hashes of all complete runs so far: rows are added here, never taken away."""
+    text = (ROOT / "reports" / "h1" / "README.md").read_text()
+    for digest in ("48dc824e24607109f67a3f718fb0fb4254c48a897a49191e9accb5b03923c96e",):
+        assert digest in text
