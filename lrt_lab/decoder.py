@@ -37,6 +37,9 @@ from lrt_lab.mixers import Attention, Mixer
 from lrt_lab.mixers.base import Reads
 from lrt_lab.routes import NoRoute, Route
 
+#: Standard deviation of the head's start values.
+HEAD_STD = 0.02
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -132,6 +135,11 @@ class Decoder(nn.Module):
         ffn: the feed-forward body, likewise.
         eps: inside the norms' root mean square.
         seed: initial values are keyed on it and on each parameter's name.
+        depth_scale: multiply every unit's output by 1 / sqrt(2 L), so that a sum of all of them
+            stays of order one at any depth L (Full-bandwidth's depth scaling, whose factor its
+            paper leaves open).
+        tied: one table ``(V, d)`` for tokens and head; lookups are brought to the scale that a
+            table of its own starts with.
         recompute: keep nothing of a sweep but what it leaves, and evaluate it again when gradients
             need its activations: those of one sweep are then held at a time, however many there
             are, for the time of one more forward.
@@ -148,9 +156,12 @@ class Decoder(nn.Module):
         ffn: FeedForward | None = None,
         eps: float = 1e-6,
         seed: int = 1,
+        depth_scale: bool = False,
+        tied: bool = False,
         recompute: bool = False,
     ) -> None:
         super().__init__()
+        self.recompute = recompute
         for name, value in (("width", width), ("blocks", blocks), ("vocab", vocab)):
             if value < 1:
                 raise UserError(f"model.{name}={value}: it must be at least 1")
@@ -177,9 +188,15 @@ class Decoder(nn.Module):
         if self.route.readers is not None:
             self.backbone.restrict(self.route.readers)
         self.backbone.setup(self.shape, self.route.slots)
-        self.embedding = parameter(vocab, width, init=normal(1.0), role="embedding")
+        if not tied:
+            self.embedding = parameter(vocab, width, init=normal(1.0), role="embedding")
         self.norm = RMSNorm(width, eps)
-        self.head = parameter(vocab, width, init=normal(0.02), role="head")
+        self.head = parameter(vocab, width, init=normal(HEAD_STD), role="head")
+        if tied:
+            # One parameter, which goes by the head's name and role: it decays, and is a matrix.
+            self.embedding = self.head
+        self.lookup_scale = 1 / HEAD_STD if tied else 1.0
+        self.output_scale = self.shape.units**-0.5 if depth_scale else 1.0
         initialize(self, seed)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -237,7 +254,7 @@ class Decoder(nn.Module):
         if memory is not None:
             # What routes derive from it belongs to this evaluation.
             memory = replace(memory, derived={})
-        memory = route.incoming(memory, at, self.embedding)
+        memory = route.incoming(memory, at, self.lookup)
         bank: list[tuple[Tensor, Tensor | None]] = []
         if entry is None:
             x = route.embed(self.embed(at), memory, at)
@@ -262,6 +279,8 @@ class Decoder(nn.Module):
             if "read" in route.ports:
                 read = each(read, partial(route.read, unit, memory=memory, at=at))
             y, buffer = self.evaluate(unit, read, at, memory, new_buffers.get(unit))
+            if self.output_scale != 1.0:
+                y = self.output_scale * y
             if buffer is not None:
                 new_buffers[unit] = buffer
             if route.needs.bank:
@@ -285,8 +304,13 @@ class Decoder(nn.Module):
     def view(self, frame: Frame, positions: range, reach: int) -> View:
         """The frame at these positions, with the raw token embedding."""
         at = frame.at(positions, reach)
-        at.embedding = F.embedding(at.ids, self.embedding)
+        at.embedding = self.lookup(at.ids)
         return at
+
+    def lookup(self, ids: Tensor) -> Tensor:
+        """The raw token embedding ``(..., d)``."""
+        rows = F.embedding(ids, self.embedding)
+        return rows if self.lookup_scale == 1.0 else self.lookup_scale * rows
 
     def embed(self, at: View) -> Tensor:
         """The plain input of the stack: the normed token embedding, ``(B, P, d)``."""
@@ -343,7 +367,17 @@ class Decoder(nn.Module):
     def receive(self, before: Tensor, at: View, keep: Tensor | None = None) -> Memory:
         """What enters positions whose predecessors left ``before``, ``(B, P, ...)``."""
         present = self.route.receives(at)
-        return self.route.receive(before, present if keep is None else present & keep, at)
+        present = present if keep is None else present & keep
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(
+                self.route.receive,
+                before,
+                present,
+                at,
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+        return self.route.receive(before, present, at)
 
     def cache(self, batch: int, capacity: int) -> Cache:
         """An empty decoding cache.

@@ -17,7 +17,7 @@ from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, Schedule, SinglePass
 from lrt_lab.training.loss import training_loss
-from lrt_lab.training.optimizer import Optimization
+from lrt_lab.training.optimizer import Optimization, forget
 
 
 class LanguageModel(LightningModule):
@@ -36,6 +36,9 @@ class LanguageModel(LightningModule):
         blocks: number of blocks; a block is a mixer unit and an FFN unit.
         vocab: number of token ids; null is as many as the data has, text if nothing else is said.
         seed: keys the initial values and every random draw.
+        depth_scale: multiply every unit's output by 1 / sqrt(2 blocks), which keeps a sum of all of
+            them of order one.
+        tied: one table for tokens and head.
         recompute: keep only what each pass leaves and evaluate it again in the backward pass: less
             memory, more time, the same gradients.
     """
@@ -52,6 +55,8 @@ class LanguageModel(LightningModule):
         blocks: int = 4,
         vocab: int | None = None,
         seed: int = 1,
+        depth_scale: bool = False,
+        tied: bool = False,
         recompute: bool = False,
     ) -> None:
         super().__init__()
@@ -72,7 +77,17 @@ class LanguageModel(LightningModule):
         ids = 257 if vocab is None else vocab
         self.schedule, self.optimization, self.seed = schedule, optimizer, seed
         self.decoder = Decoder(
-            width, blocks, ids, backbone, route, mixer, ffn, seed=seed, recompute=recompute
+            width,
+            blocks,
+            ids,
+            backbone,
+            route,
+            mixer,
+            ffn,
+            seed=seed,
+            depth_scale=depth_scale,
+            tied=tied,
+            recompute=recompute,
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -83,6 +98,11 @@ class LanguageModel(LightningModule):
         loss = training_loss(self.decoder, self.schedule, frame, targets, clock)
         self.log("train/loss", loss, prog_bar=True)
         return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Forget the optimizer's state where the schedule says so; the step alone decides."""
+        if self.schedule.restarts(self.global_step):
+            forget(optimizer)
 
     def configure_optimizers(self) -> Any:
         """The optimizer over named groups, and its learning-rate course over the run's steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +94,10 @@ class Route(Routing):
         mask = present.reshape(*present.shape, *[1] * (carried.dim() - 2))
         return Memory(carried.masked_fill(~mask, 0.0), present)
 
-    def incoming(self, memory: Memory | None, at: View, table: Tensor) -> Memory | None:
-        """What a sweep gives its ports as memory; ``table`` embeds tokens, ``(V, d)``."""
+    def incoming(
+        self, memory: Memory | None, at: View, lookup: Callable[[Tensor], Tensor]
+    ) -> Memory | None:
+        """What a sweep gives its ports as memory; ``lookup`` embeds token ids."""
         return memory
 
     def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:

@@ -7,7 +7,12 @@ token that it meets, it becomes that position's whole input:
 
 with N = RMSNorm without a gain, on the gate's token as on the plain input. There is no additive
 path: a position without memory (a document start, a plain prefix) takes the plain input instead,
-since fusing with a zero state would leave it with none.
+since fusing with a zero state would leave it with none. The first author's reproduction
+(xidulu/Full-bandwidth-transformer) also trains "concat projection", W [z_{t-1}, N(e_t)], and finds
+the two equally good.
+
+The rest of the paper's stability kit lies elsewhere: depth scaling and tied embeddings with the
+model (``model.depth_scale``, ``model.tied``), jitter with the schedule.
 """
 
 from __future__ import annotations
@@ -34,8 +39,9 @@ class FullBandwidth(Route):
         state: what is carried: "normed", the state that the head reads (the authors' code), or
             "raw", the same before the final norm (the paper, which keeps it of order one by scaling
             its branches).
-        gate_norm: RMS-norm the token's embedding before the gate (the detailed recipe).
+        gate_norm: RMS-norm the token's embedding before it is fused (the detailed recipe).
         input_norm: RMS-norm the fused input, as the plain one is.
+        fuse: "gate", the equation above, or "concat", one linear map of state and token.
         eps: inside the norms' root mean square.
     """
 
@@ -47,8 +53,12 @@ class FullBandwidth(Route):
         gate_norm: bool = True,
         input_norm: bool = True,
         eps: float = 1e-6,
+        fuse: Literal["gate", "concat"] = "gate",
     ) -> None:
         super().__init__()
+        if fuse not in ("gate", "concat"):
+            raise UserError(f"route.fuse={fuse!r}: give gate or concat")
+        self.kind = fuse
         if state not in ("normed", "raw"):
             raise UserError(f"route.state={state!r}: give normed or raw")
         self.state, self.gate_norm, self.input_norm, self.eps = state, gate_norm, input_norm, eps
@@ -56,6 +66,9 @@ class FullBandwidth(Route):
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
         self.needs = Taps(top=True) if self.state == "normed" else Taps(units=(shape.units,))
+        if self.kind == "concat":
+            self.value = parameter(shape.width, 2 * shape.width, init=fan_in, role="matrix")
+            return
         self.value = parameter(shape.width, shape.width, init=fan_in, role="matrix")
         self.gate = parameter(shape.width, shape.width, init=fan_in, role="matrix")
 
@@ -69,11 +82,15 @@ class FullBandwidth(Route):
     def fuse(self, carried: Tensor, embedding: Tensor) -> Tensor:
         """h^0 from z_{t-1} and the raw embedding e_t, ``(B, P, d)`` each."""
         read = rms_norm(embedding, self.eps) if self.gate_norm else embedding
-        with no_autocast(read.device.type):
-            dtype = wide(read.dtype)
-            gate = torch.sigmoid(F.linear(read.to(dtype), self.gate.to(dtype)))
-        # Under autocast the product comes out narrower than it went in.
-        fused = (F.linear(carried, self.value) * gate).to(carried.dtype)
+        # Under autocast a product comes out narrower than it went in.
+        if self.kind == "concat":
+            both = torch.cat([carried, read.to(carried.dtype)], dim=-1)
+            fused = F.linear(both, self.value).to(carried.dtype)
+        else:
+            with no_autocast(read.device.type):
+                dtype = wide(read.dtype)
+                gate = torch.sigmoid(F.linear(read.to(dtype), self.gate.to(dtype)))
+            fused = (F.linear(carried, self.value) * gate).to(carried.dtype)
         return rms_norm(fused, self.eps) if self.input_norm else fused
 
     def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:

@@ -14,10 +14,10 @@ its own keys and values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lrt_lab.errors import UserError
@@ -80,9 +80,11 @@ class LRT(Composed):
     def receives(self, at: View) -> Tensor:
         return torch.ones_like(at.start) if self.kind == "self" else super().receives(at)
 
-    def incoming(self, memory: Memory | None, at: View, table: Tensor) -> Memory | None:
+    def incoming(
+        self, memory: Memory | None, at: View, lookup: Callable[[Tensor], Tensor]
+    ) -> Memory | None:
         if self.kind != "shift":
             return memory
         assert at.before is not None
-        before = rms_norm(F.embedding(at.before, table)).unsqueeze(-2)
+        before = rms_norm(lookup(at.before)).unsqueeze(-2)
         return self.receive(before.expand(-1, -1, self.kept, -1), self.receives(at), at)

@@ -93,6 +93,10 @@ class Schedule:
         """A row such as training sees, for pricing; its ids mean nothing."""
         return Frame(torch.zeros(1, length, dtype=torch.long, device=device))
 
+    def restarts(self, step: int) -> bool:
+        """Whether the optimizer forgets its state before this optimizer step."""
+        return False
+
     def mixture(self) -> Sequence[tuple[float, Schedule]]:
         """The schedules that batches are trained by, each with its share of the batches."""
         return ((1.0, self),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
@@ -27,7 +28,11 @@ def training_loss(
     terms = []
     for scored in schedule.passes(decoder, frame, clock):
         own = pick(targets, scored.positions)
-        losses = token_losses(decoder, scored.hidden, own)
+        if decoder.recompute and torch.is_grad_enabled():
+            # Scores of a large vocabulary outweigh all that a pass leaves.
+            losses = checkpoint(token_losses, decoder, scored.hidden, own, use_reentrant=False)
+        else:
+            losses = token_losses(decoder, scored.hidden, own)
         # What is ignored counts as zero; a pass over few positions may predict nothing at all.
         mean = losses.sum() / (own != IGNORED).sum().clamp(min=1)
         terms.append(scored.weight * mean)

@@ -174,9 +174,12 @@ def trained(decoder: Decoder, schedule: Schedule, length: int) -> Tally:
         if part.stepwise and length > WHOLE:
             row = WHOLE
         frame = part.rehearsal(row, decoder.head.device)
+        # Recomputing is how a step is run, and none of what it is: budgets do not depend on it.
+        again, decoder.recompute = decoder.recompute, False
         with tallied(decoder) as tally:
             training_loss(decoder, part, frame, frame.ids, Clock()).backward()
         decoder.zero_grad()
+        decoder.recompute = again
         if row < length:
             tally = stretched(decoder, tally, row, length)
         accumulate(expected, tally, share)

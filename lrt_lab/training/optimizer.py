@@ -162,6 +162,13 @@ class MuonAdamW(AdamW):
         )
 
 
+def forget(optimizer: torch.optim.Optimizer) -> None:
+    """Drop all moments and step counts, as a new optimizer would have none."""
+    members = optimizer.optimizers if isinstance(optimizer, Together) else [optimizer]
+    for member in members:
+        member.state.clear()
+
+
 class Together(torch.optim.Optimizer):
     """Several optimizers that step as one.
 

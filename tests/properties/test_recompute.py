@@ -11,11 +11,12 @@ from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT, FullBandwidth
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, MiddleJacobi, Schedule
 from lrt_lab.training.loss import training_loss
+from lrt_lab.training.meter import measure
 from lrt_lab.training.run import Run
 from tests.support.compare import error
 from tests.support.models import documents, small_decoder, tokens
 from tests.support.registry import DEMANDING, TRIALS, Case
-from tests.support.saved import saved_bytes
+from tests.support.saved import kept_bytes, saved_bytes
 
 #: Every pair under the schedule that uses most of a sweep, every schedule on the simplest backbone.
 CASES = [trial for trial in TRIALS if trial[2].name == DEMANDING or trial[0].name == "PreNorm"]
@@ -68,6 +69,38 @@ def test_less_is_kept_than_one_pass_keeps(route: type, schedule: Schedule) -> No
     decoder.recompute = True
     kept = saved_bytes(decoder, schedule, ids)
     assert kept < single < whole
+
+
+@pytest.mark.parametrize("name", ["LRT", "FullBandwidth", "T2MLR", "GatherFFN", "Householder"])
+def test_a_pass_adds_what_it_hands_on_and_nothing_else(name: str) -> None:
+    route = next(route for _, route, _ in TRIALS if route.name == name)
+    frame, targets = Frame(tokens(64)), tokens(64, seed=2)
+
+    def growth(recompute: bool) -> list[float]:
+        """What each further pass keeps, in states ``(B, T, d)``."""
+        decoder = small_decoder(route=route(), blocks=8, recompute=recompute)
+        state = 2 * 64 * decoder.shape.width * 8
+        sizes = [
+            kept_bytes(
+                decoder, lambda k=k: training_loss(decoder, Jacobi(k), frame, targets, Clock())
+            )
+            for k in (1, 2, 3, 4)
+        ]
+        return [(later - one) / state for one, later in zip(sizes, sizes[1:], strict=False)]
+
+    whole, few = growth(False), growth(True)
+    # Beside the three states that a pass is called with or leaves (carried, entering, scored),
+    # which no graph counts, it leaves a few in the graph.
+    assert all(more <= 8 for more in few), few
+    assert all(more >= 100 for more in whole), whole
+
+
+def test_a_second_forward_is_not_priced() -> None:
+    """Budgets are matched by what is learnt, not by how little memory it takes."""
+    with torch.device("meta"):
+        decoders = [Decoder(16, 2, 20, recompute=recompute) for recompute in (False, True)]
+    plain, again = (measure(decoder, Jacobi(2), 8) for decoder in decoders)
+    assert again == plain and decoders[1].recompute
 
 
 def test_nothing_is_kept_for_evaluation() -> None:

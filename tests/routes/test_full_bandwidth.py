@@ -35,6 +35,18 @@ def test_the_fusion_by_hand(gate_norm: bool, input_norm: bool) -> None:
     assert error(memory.value[:, 1:], expected) <= SAME
 
 
+@torch.no_grad()
+def test_concatenation_by_hand() -> None:
+    decoder, frame = small_decoder(route=FullBandwidth(fuse="concat")), Frame(tokens())
+    carried = decoder.sweep(frame, frame.positions).carried
+    memory = decoder.memory(carried, frame, frame.positions)
+    weight, token = decoder.route.value, rms_norm(decoder.embedding[frame.ids[:, 1:]])
+    expected = carried[:, :-1] @ weight[:, :WIDTH].T + token @ weight[:, WIDTH:].T
+    assert error(memory.value[:, 1:], rms_norm(expected)) <= SAME
+    with pytest.raises(UserError, match=r"^route.fuse='add': give gate or concat$"):
+        FullBandwidth(fuse="add")
+
+
 @BACKBONES
 @torch.no_grad()
 def test_memory_is_the_whole_input_and_plain_positions_keep_theirs(backbone) -> None:

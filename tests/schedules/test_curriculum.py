@@ -16,7 +16,7 @@ from lrt_lab.module import LanguageModel
 from lrt_lab.routes import LRT, Coconut
 from lrt_lab.schedules import Clock, Curriculum
 from lrt_lab.training.loss import training_loss
-from lrt_lab.training.optimizer import AdamW
+from lrt_lab.training.optimizer import AdamW, MuonAdamW
 from tests.support.models import run, small_decoder
 
 BEGIN, END = 30, 31
@@ -129,6 +129,49 @@ def test_more_silent_positions_than_the_context_holds() -> None:
     line = r"^schedule.context=10: with 2 silent positions a row has 11 positions; allow more, or"
     with pytest.raises(UserError, match=line):
         schedule(context=10).prepare(BATCH, Clock(10))
+
+
+@pytest.mark.parametrize(
+    ("restarts", "steps"),
+    [(0, []), (1, [10, 20, 30, 40]), (2, list(range(5, 45, 5)))],
+    ids=["never", "by stage", "by epoch"],
+)
+def test_the_optimizer_starts_anew_within_and_between_stages(
+    restarts: int, steps: list[int]
+) -> None:
+    """The step alone decides, so a resumed run does it where an uncut one does."""
+    ours = schedule(restarts_per_stage=restarts)
+    assert [step for step in range(45) if ours.restarts(step)] == steps
+
+
+def test_the_released_code_has_three_epochs_in_a_stage() -> None:
+    found = [step for step in range(2001) if Curriculum().restarts(step)]
+    assert found == [334, 667, 1000, 1334, 1667, 2000]
+    line = r"^schedule.restarts_per_stage=11: give 0 \(never\) to 10, the steps of a stage$"
+    with pytest.raises(UserError, match=line):
+        schedule(restarts_per_stage=11)
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(), MuonAdamW()], ids=lambda o: type(o).__name__)
+def test_a_restart_forgets_all_moments(optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = schedule(restarts_per_stage=1)
+    parts = PreNorm(), Coconut(), Attention(heads=2), SquaredReLU(), optimizer, ours
+    module = LanguageModel(*parts, width=8, blocks=1, vocab=40)
+    descent, left = optimizer.build(module.decoder), []
+    for step in range(8, 12):
+        monkeypatch.setattr(LanguageModel, "global_step", step)
+        module.on_before_optimizer_step(descent)
+        left.append(len(moments(descent)))
+        for target in module.decoder.parameters():
+            target.grad = torch.ones_like(target)
+        descent.step()
+    every = len(list(module.decoder.parameters()))
+    assert left == [0, every, 0, every]
+
+
+def moments(optimizer) -> list[dict]:
+    members = getattr(optimizer, "optimizers", [optimizer])
+    return [state for member in members for state in member.state.values()]
 
 
 @pytest.mark.parametrize("option", ["stages", "steps_per_stage", "silent_per_step"])

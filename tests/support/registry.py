@@ -53,7 +53,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "GatherFFN": ({"retain": "block", "enters": "injection"},),
     "Householder": ({"retain": "bank"},),
-    "FullBandwidth": ({"state": "raw", "gate_norm": False, "input_norm": False},),
+    "FullBandwidth": (
+        {"state": "raw", "gate_norm": False, "input_norm": False},
+        {"fuse": "concat"},
+    ),
     "Interleaved": (
         {"subsets": 3},
         {"subsets": 2, "rounds": 2, "warmup": 1},

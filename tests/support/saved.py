@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,13 +13,12 @@ from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
 
 
-def saved_bytes(decoder: Decoder, schedule: Schedule, tokens: Tensor) -> int:
-    """Bytes of all storages saved in one step's forward, each counted once, parameters not at all.
+def kept_bytes(decoder: Decoder, loss: Callable[[], Tensor]) -> int:
+    """Bytes of all storages that computing a loss keeps, each counted once, parameters not at all.
 
     Args:
-        decoder: the model.
-        schedule: its passes, each scored on the next token.
-        tokens: ``(B, T + 1)``.
+        decoder: whose parameters do not count.
+        loss: computes it.
     """
     weights = {p.untyped_storage().data_ptr() for p in decoder.parameters()}
     sizes: dict[int, int] = {}
@@ -30,12 +31,28 @@ def saved_bytes(decoder: Decoder, schedule: Schedule, tokens: Tensor) -> int:
         # An output that its own node keeps whole would be a cycle that nothing ever frees.
         return tensor.detach()
 
-    frame, targets = Frame(tokens[:, :-1]), tokens[:, 1:]
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = torch.zeros(())
+        total = loss()
+    assert total.requires_grad
+    return sum(sizes.values())
+
+
+def saved_bytes(decoder: Decoder, schedule: Schedule, tokens: Tensor) -> int:
+    """`kept_bytes` of one step's forward.
+
+    Args:
+        decoder: the model.
+        schedule: its passes, each scored on the next token.
+        tokens: ``(B, T + 1)``.
+    """
+    frame, targets = Frame(tokens[:, :-1]), tokens[:, 1:]
+
+    def loss() -> Tensor:
+        total = torch.zeros(())
         for scored in schedule.passes(decoder, frame, Clock()):
             logits = decoder.logits(scored.hidden)
             theirs = targets[:, list(scored.positions)]
-            loss = loss + scored.weight * F.cross_entropy(logits.mT, theirs)
-    assert loss.requires_grad
-    return sum(sizes.values())
+            total = total + scored.weight * F.cross_entropy(logits.mT, theirs)
+        return total
+
+    return kept_bytes(decoder, loss)
