@@ -23,12 +23,13 @@ COMMANDS: dict[str, Entry] = {
     ),
     "suite": (
         {
+            "plan": "lrt_lab.suite.commands:plan",
             "run": "lrt_lab.suite.commands:run",
             "tune": "lrt_lab.suite.commands:tune",
             "status": "lrt_lab.suite.commands:status",
             "report": "lrt_lab.suite.commands:report",
         },
-        "run a matrix of cells over seeds; its tuning; its state; its report",
+        "plan and run a matrix of cells over seeds; its tuning; its state; its report",
     ),
     "report": (
         "lrt_lab.report.commands:report",

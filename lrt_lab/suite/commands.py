@@ -15,6 +15,7 @@ from lrt_lab.suite.declaration import Scale, Suite, load
 from lrt_lab.suite.interrupt import Interrupted, interruptible
 from lrt_lab.suite.launch import Launch
 from lrt_lab.suite.reports import write_report
+from lrt_lab.suite.scaling import promise
 from lrt_lab.suite.show import print_status
 from lrt_lab.suite.tune import Tuner
 from lrt_lab.suite.workers import BACKEND, WorkerError, default_jobs
@@ -45,6 +46,44 @@ def run(
     """
     names = only.split(",") if isinstance(only, str) else only
     return execute(suite, scale, jobs, dry_run, runs, reports, names)
+
+
+def plan(suite: str, scale: str = "quick", jobs: int | None = None, runs: str = "runs") -> int:
+    """Show what a suite costs, and what its scaling law could tell, before any run.
+
+    Expected standard errors and the condition number come from the design alone; a design that
+    cannot be fitted is refused.
+
+    Args:
+        suite: The suite file; it declares 'scaling'.
+        scale: One of its scales.
+        jobs: Processes that price cells.
+        runs: Folder of the runs.
+    """
+    return execute_plan(suite, scale, jobs, runs)
+
+
+def execute_plan(
+    suite: str, scale: str, jobs: int | None, runs: str, backend: str = BACKEND
+) -> int:
+    """`plan`, with the module that the workers take `resolve` from."""
+    declared, chosen = _load(suite, scale)
+    if declared.scaling is None:
+        raise UserError(
+            f"{suite} declares no 'scaling', so no law is planned; `suite run --dry-run` shows "
+            "what it costs"
+        )
+    section = declared.scaling
+    folder = plans.home(declared, chosen, Path(runs))
+    choices = choices_of(declared, chosen, True)
+    lab = Launch(declared, chosen, folder, jobs or default_jobs(), backend, choices=choices)
+
+    def show() -> int:
+        said = promise(lab.dry_run(), section, len(chosen.seeds))
+        console().print(said, markup=False)
+        return 0
+
+    return _session(lab, show, False)
 
 
 def status(suite: str, scale: str = "quick", runs: str = "runs") -> int:

@@ -16,6 +16,7 @@ import yaml
 
 from lrt_lab.errors import UserError
 from lrt_lab.suite import extras, match
+from lrt_lab.suite import scaling as laws
 from lrt_lab.suite.checks import (
     UniqueKeys,
     items,
@@ -108,6 +109,7 @@ class Suite:
     without: tuple[extras.Selection, ...] = ()
     again: tuple[extras.Again, ...] = ()
     tuning: extras.Tuning | None = None
+    scaling: laws.Scaling | None = None
 
     def scale(self, name: str) -> Scale:
         """The scale of that name, its config files checked to be there."""
@@ -143,10 +145,11 @@ def load(path: Path) -> Suite:
         "again",
         "twins",
         "tuning",
+        "scaling",
         "statistics",
         "scales",
     )
-    optional = ("base", "without", "again", "twins", "tuning")
+    optional = ("base", "without", "again", "twins", "tuning", "scaling")
     top = section(tree, str(path), keys, optional=optional)
     axes = _axes(top["axes"], f"{path}: axes")
     again = extras.again(top.get("again"), axes, f"{path}: again")
@@ -176,6 +179,7 @@ def load(path: Path) -> Suite:
         without=extras.without(top.get("without"), axes, f"{path}: without"),
         again=again,
         tuning=tuning,
+        scaling=laws.scaling(top.get("scaling"), axes, f"{path}: scaling"),
     )
 
 

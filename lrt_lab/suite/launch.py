@@ -59,8 +59,8 @@ class Launch:
         self._plan: dict[str, Any] | None = None
         self._dry = False
 
-    def dry_run(self) -> None:
-        """Price the first seed of every cell and show it."""
+    def dry_run(self) -> list[dict[str, Any]]:
+        """Price the first seed of every cell and show it; returns those entries."""
         self._dry = True
         first = self.scale.seeds[0]
         plan = plans.cached(self.suite, self.scale, self.folder, self._wanted, self._choices)
@@ -71,6 +71,7 @@ class Launch:
             entries = self._price(wanted, count(len(wanted), "cell"))
         seconds, source = estimate(entries, self.folder, self._rate)
         print_dry_run(self.suite, self.scale, entries, seconds, source, self.jobs)
+        return entries
 
     @property
     def plan(self) -> dict[str, Any]:

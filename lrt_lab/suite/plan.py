@@ -221,6 +221,7 @@ def build(
             "groups": statistics.groups or None,
             "squares": {n: s for n, s in statistics.squares.items() if known >= {*s, *s.values()}},
         },
+        "scaling": None if suite.scaling is None else vars(suite.scaling),
         "tuning": None if choices is None else choices.record,
         "inputs": inputs(suite, scale),
         "cells": entries,

@@ -31,7 +31,7 @@ from lrt_lab.analysis.scaling.equal_use import EqualUse, equal_use, sampled
 from lrt_lab.analysis.scaling.fitting import DELTA, Fit, fit
 from lrt_lab.analysis.scaling.interaction import InteractionLaw, interaction_law
 from lrt_lab.analysis.scaling.laws import PASSES, Law, law
-from lrt_lab.analysis.scaling.run_table import MOST_EPOCHS, Admitted, Runs, admit, runs
+from lrt_lab.analysis.scaling.run_table import MOST_EPOCHS, Admitted, Runs, admit, runs, told_apart
 
 __all__ = [
     "DELTA",
@@ -76,4 +76,5 @@ __all__ = [
     "sampled",
     "saturation",
     "separate",
+    "told_apart",
 ]

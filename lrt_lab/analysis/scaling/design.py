@@ -12,6 +12,7 @@ from lrt_lab.analysis.scaling.laws import Centre, Law
 from lrt_lab.analysis.scaling.run_table import Runs
 from lrt_lab.errors import UserError
 
+FEWEST_RATIOS = 3
 # a published fit to 240 language models (arXiv:2404.10102), for designs without a pilot
 TYPICAL = {"A": 482.0, "B": 2085.4, "E": 1.8169, "alpha": 0.3478, "beta": 0.3658}
 
@@ -46,8 +47,8 @@ def expected(law: Law, planned: Runs, truth: Mapping[str, float], sd: float = 0.
         sd: deviation of one run in ln L.
 
     Raises:
-        UserError: the condition number is above 1e4 or there are too few runs: such a design
-            cannot be fitted.
+        UserError: the condition number is above 1e4, there are fewer than three ratios of tokens to
+            parameters, or too few runs: such a design cannot be fitted.
     """
     require_enough(law, planned)
     if not sd > 0:
@@ -57,13 +58,14 @@ def expected(law: Law, planned: Runs, truth: Mapping[str, float], sd: float = 0.
     theta = law.theta({**default, **truth}, centre)
     slopes = law.log_loss(theta, planned, centre)[1]
     found = condition(slopes)
-    if not found <= MOST_CONDITION:
-        ratios = np.unique(np.round(planned.tokens / planned.size, 3))
+    # steps are whole, so that equal ratios differ a little; passes alone would tell size from data
+    # only by the form of the law
+    ratios = len(np.unique(np.round(np.log(planned.tokens / planned.size), 1)))
+    if not found <= MOST_CONDITION or ratios < FEWEST_RATIOS:
         raise UserError(
-            f"this design cannot be fitted: condition number {found:.2g} is above "
-            f"{MOST_CONDITION:g}; {len(ratios)} ratio(s) of tokens to parameters are planned, and "
-            "size and data are told apart by three or more at every size (and passes by three "
-            "pass counts or more)"
+            f"this design cannot be fitted: condition number {found:.2g} (at most "
+            f"{MOST_CONDITION:g}), {ratios} ratio(s) of tokens to parameters; size and data are "
+            f"told apart by {FEWEST_RATIOS} ratios or more, and passes by several pass counts"
         )
     errors = sd * np.sqrt(np.diag(np.linalg.inv(slopes @ slopes.T)))
     return Expected(

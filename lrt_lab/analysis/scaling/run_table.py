@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -138,6 +138,10 @@ def admit(given: Runs, repeated: str = "refuse", most: float = MOST_EPOCHS) -> A
     return Admitted(given.take(~many), np.flatnonzero(many), False, f"{about}: refused")
 
 
-def relabel(given: Runs, model: ArrayLike) -> Runs:
-    """The same runs with other model numbers."""
-    return replace(given, model=np.broadcast_to(np.asarray(model, dtype=int), given.size.shape))
+def told_apart(given: Runs) -> bool:
+    """Whether some model ran with at least two pass counts, or a model other than the baseline
+    shares a pass count with it: else a multiplier and phi are one number.
+    """
+    base = np.unique(given.passes[given.model == 0])
+    others = [np.unique(given.passes[given.model == m]) for m in np.unique(given.model) if m > 0]
+    return any(len(np.intersect1d(k, base)) for k in others) or any(len(k) > 2 for k in others)

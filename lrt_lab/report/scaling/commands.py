@@ -51,7 +51,7 @@ def fit(
     2 N an output token.
 
     Args:
-        source: A .csv file.
+        source: A .csv file, or the run folder of one scale of a suite that declares scaling.
         out: Folder of the report (default: reports/<name of the file>).
         size: Column of parameters (default: parameters).
         tokens: Column of training tokens (default: tokens).
@@ -83,7 +83,7 @@ def fit(
         title: Title of the report.
     """
     asked = dict(locals())
-    from lrt_lab.report.scaling import figures, question, study, table, text
+    from lrt_lab.report.scaling import figures, question, records, study, table, text
 
     columns = {f.name: asked[f.name] for f in fields(table.Columns) if asked[f.name] is not None}
     path = Path(source)
@@ -98,14 +98,25 @@ def fit(
         raise UserError(f"--ratios are prompt tokens per output token, from 0, not {min(wanted):g}")
     if prefill_passes is not None and not prefill_passes >= 1:
         raise UserError(f"--prefill-passes is 1 or more, not {prefill_passes:g}")
-    given = table.read(
-        path,
-        table.Columns(**columns),
-        {f"--{name.replace('_', '-')}": column for name, column in columns.items()},
-        baseline=baseline,
-        unit=unit,
-        drop_highest=drop_highest,
-    )
+    named = {f"--{name.replace('_', '-')}": column for name, column in columns.items()}
+    if path.is_dir():
+        if refused := [*named, *(["--baseline"] if baseline else [])]:
+            raise UserError(
+                f"{source} is a run folder: its suite file declares everything, so "
+                f"{', '.join(refused)} cannot be given here"
+            )
+        given, preface, name = records.read_folder(path, prefill_passes)
+        home = Path("reports") / name / "scaling"
+    else:
+        preface, name, home = "", path.name, Path("reports") / path.stem
+        given = table.read(
+            path,
+            table.Columns(**columns),
+            named,
+            baseline=baseline,
+            unit=unit,
+            drop_highest=drop_highest,
+        )
     asks = question.Question(
         law=law,
         target=target,
@@ -115,9 +126,10 @@ def fit(
         repeated=repeated,
         resamples=resamples,
         seed=draws_seed,
+        preface=preface,
     )
-    results = study.summarise(given, asks, title or f"Scaling law of {path.name}")
-    folder = Path(out) if out else Path("reports") / path.stem
+    results = study.summarise(given, asks, title or f"Scaling law of {name}")
+    folder = Path(out) if out else home
     figures.draw(results, folder / "figures")
     written = publish(results, folder)
     for line in text.verdict(results):

@@ -26,6 +26,7 @@ from lrt_lab.analysis.scaling import (
     profile,
     resample,
     separate,
+    told_apart,
 )
 from lrt_lab.errors import UserError
 from lrt_lab.report.scaling import comparisons, pictures
@@ -83,19 +84,10 @@ def laws(given: Runs, models: int, asked: Question, repetition: bool) -> list[La
         raise UserError(f"--law is one of {', '.join(PASSES)}, not {asked.law!r}")
     names = [asked.law] if asked.law is not None else list(PASSES) if varied else ["none"]
     found = [law(name, 1, repetition) for name in names]
-    if models > 1 and _told_apart(given):
+    if models > 1 and told_apart(given):
         for kinds in ("size", "size data"):
             found += [law(name, models, repetition, kinds) for name in names]
     return found
-
-
-def _told_apart(given: Runs) -> bool:
-    """Whether some model ran with at least two pass counts, or a model other than the baseline
-    shares a pass count with it: else a multiplier and phi are one number.
-    """
-    base = np.unique(given.passes[given.model == 0])
-    others = [np.unique(given.passes[given.model == m]) for m in np.unique(given.model) if m > 0]
-    return any(len(np.intersect1d(k, base)) for k in others) or any(len(k) > 2 for k in others)
 
 
 def _target(best: Candidate, given: Runs) -> float:
