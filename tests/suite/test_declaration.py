@@ -204,6 +204,19 @@ def test_h1_is_the_full_protocol_from_cpu_on(scale: str) -> None:
     assert {cell for cells in named for cell in cells} <= set(found)
 
 
+def test_the_panel_has_what_it_compares() -> None:
+    suite = load(ROOT / "experiments" / "h1-swaps.yaml")
+    h1 = load(ROOT / "experiments" / "h1.yaml")
+    found = {cell.name for cell in cells(suite, suite.scale("cpu"))}
+    named = [*suite.statistics.contrasts.values(), *suite.statistics.squares.values()]
+    named += [dict.fromkeys(square.values()) for square in suite.statistics.squares.values()]
+    assert {cell for cells in named for cell in cells} <= found
+    # The same parts as H1's.
+    assert all(options == h1.axes["route"][name] for name, options in suite.axes["route"].items())
+    assert suite.axes["backbone"] == h1.axes["backbone"] and suite.tuning == h1.tuning
+    assert all(h1.scales[name].margin == scale.margin for name, scale in suite.scales.items())
+
+
 @pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])
 def test_h1_has_the_fragments_of_every_scale(scale: str) -> None:
     load(ROOT / "experiments" / "h1.yaml").scale(scale)
