@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lrt_lab.report import figures
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import design_of, record_of
@@ -205,6 +206,14 @@ def test_the_sweep_is_shown_with_its_choices(results, text: str) -> None:
     assert square["default"]["interaction"] == pytest.approx(0, abs=1e-12)
     p0, p1, a0, a1 = np.log([2.05, 1.95, 1.85, 1.75])
     assert square["best"]["interaction"] == pytest.approx((a0 - a1) - (p0 - p1))
+
+
+def test_the_sweep_is_drawn(results, tmp_path: Path) -> None:
+    found = {**results, "wall_clock": dict(results["wall_clock"])}
+    figures.draw(found, [], tmp_path)
+    (drawn,) = [figure for figure in found["figures"] if figure["name"] == "rates"]
+    assert "PreNorm+LRT best at 2 x" in drawn["alt"]
+    assert (tmp_path / "rates.svg").stat().st_size > 1000
 
 
 def test_every_section_is_in_the_report(text: str) -> None:

@@ -17,7 +17,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
 
     Name, alt text and caption of each go to `results["figures"]`, or to those of `wall_clock`.
     """
-    from lrt_lab.report.figures import contraction, effects, forest, learning, passes
+    from lrt_lab.report.figures import contraction, effects, forest, learning, passes, rates
     from lrt_lab.report.figures.style import Look, save, style
 
     look = Look(results)
@@ -32,6 +32,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
         learning.against_tokens,
         learning.against_flops,
         learning.against_seconds,
+        rates.sweep,
         passes.passes,
         passes.positions,
         contraction.growth,
