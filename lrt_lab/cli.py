@@ -41,6 +41,10 @@ COMMANDS: dict[str, Entry] = {
         "scaling laws of any table of runs, and where two models cost the same",
     ),
     "selfcheck": ("lrt_lab.report.commands:selfcheck", "simulate the statistics' coverage"),
+    "describe": (
+        "lrt_lab.training.describe:describe",
+        "what a config costs: parameters, FLOPs, memory, passes",
+    ),
     "list": ("lrt_lab.listing:list_parts", "the parts that a config can name"),
     "new": (
         {
@@ -52,7 +56,7 @@ COMMANDS: dict[str, Entry] = {
     "prepare": ("lrt_lab.data.commands:prepare", "make token chunks of a corpus"),
 }
 #: Commands that parse their own arguments.
-RAW = {"fit"}
+RAW = {"describe", "fit"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

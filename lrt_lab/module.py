@@ -8,14 +8,13 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from lrt_lab.assembly import assemble
 from lrt_lab.backbones import Backbone
 from lrt_lab.data.batch import Batch
-from lrt_lab.decoder import Decoder
-from lrt_lab.errors import UserError
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
-from lrt_lab.schedules import Clock, Interleaved, Jacobi, Schedule, SinglePass
+from lrt_lab.schedules import Clock, Schedule
 from lrt_lab.training.loss import training_loss
 from lrt_lab.training.optimizer import Optimization, forget
 
@@ -60,34 +59,20 @@ class LanguageModel(LightningModule):
         recompute: bool = False,
     ) -> None:
         super().__init__()
-        if schedule is None:
-            loops = route.traits.loops
-            alone = SinglePass() if loops == 1 else Jacobi(loops)
-            schedule = Interleaved() if route.traits.recurrent else alone
-        if route.traits.fed and not schedule.feeds_memory:
-            raise UserError(
-                f"model.schedule={type(schedule).__name__} never lets memory in: "
-                f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"
-            )
-        if route.traits.recurrent and schedule.silent and not route.traits.silent:
-            raise UserError(
-                f"model.schedule={type(schedule).__name__} lets memory in at silent positions only:"
-                f" with model.route={type(route).__name__}, choose another schedule, or Coconut"
-            )
-        ids = 257 if vocab is None else vocab
-        self.schedule, self.optimization, self.seed = schedule, optimizer, seed
-        self.decoder = Decoder(
-            width,
-            blocks,
-            ids,
+        self.optimization, self.seed = optimizer, seed
+        self.decoder, self.schedule = assemble(
             backbone,
             route,
             mixer,
             ffn,
-            seed=seed,
-            depth_scale=depth_scale,
-            tied=tied,
-            recompute=recompute,
+            schedule,
+            width,
+            blocks,
+            vocab,
+            seed,
+            depth_scale,
+            tied,
+            recompute,
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any
 from jsonargparse import ArgumentError, Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from lrt_lab.assembly import DEFAULTS
 from lrt_lab.data.base import Data
 from lrt_lab.errors import UserError
 from lrt_lab.module import LanguageModel
@@ -25,14 +26,6 @@ from lrt_lab.parts import parts_of
 from lrt_lab.training.config import merge_configs
 from lrt_lab.training.evaluate import Evaluation
 from lrt_lab.training.explain import explain
-
-DEFAULTS = {
-    "model.backbone": "PreNorm",
-    "model.route": "NoRoute",
-    "model.mixer": "Attention",
-    "model.ffn": "SquaredReLU",
-    "model.optimizer": "AdamW",
-}
 
 
 @dataclass(frozen=True)
