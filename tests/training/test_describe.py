@@ -1,0 +1,85 @@
+"""`lrt-lab describe`: every config, quickly, without data and without Lightning."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lrt_lab.cli import main
+from lrt_lab.training.config import merge_configs
+from lrt_lab.training.describe import price
+from lrt_lab.training.run import Run
+
+ROOT = Path(__file__).parents[2]
+BASE = str(ROOT / "configs/base.yaml")
+FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_every_config_is_priced_in_seconds(path: Path) -> None:
+    config = merge_configs([BASE, ROOT / path])
+    began = time.process_time()
+    cost = price(config)
+    # Of four seconds of a quiet machine, two and a half are left after the imports.
+    assert time.process_time() - began < 2.5
+    assert cost.total > 0
+    assert 0 < cost.decode_flops_per_token < cost.train_flops_per_token
+
+
+def test_the_command_starts_without_lightning() -> None:
+    code = (
+        "import sys, lrt_lab.cli; lrt_lab.cli.main(['describe', '--config', sys.argv[1]]);"
+        " sys.exit('lightning' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, BASE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "mixer Attention" in done.stdout
+    assert "kernels, reference: delta_rule" in done.stdout
+
+
+def test_it_says_what_a_run_records(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model.route", "LRT", "--model.route.gamma", "0.3", "--data.length=32"]
+    assert main(["describe", "--config", BASE, *flags, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    recorded = Run(["--config", BASE, *flags]).price()
+    assert shown == json.loads(json.dumps(recorded.as_dict()))
+
+
+def test_two_configs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    against = ROOT / "configs/route/lrt.yaml"
+    assert main(["describe", "--config", BASE, "--against", str(against), "--json"]) == 0
+    plain, routed = json.loads(capsys.readouterr().out)
+    assert routed["passes"] == 2 * plain["passes"]
+    assert main(["describe", "--config", BASE, "--against", str(against)]) == 0
+    assert "against / first" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        pytest.param(["--config", BASE, "--model.route", "LTR"], "nearest: LRT", id="part"),
+        pytest.param(["--config", BASE, "--modle.width", "8"], "nearest: model", id="section"),
+        pytest.param(["--config", BASE, "--model.widht", "8"], "model.widht", id="option"),
+        pytest.param(["--trainer.max_steps", "3"], "no config", id="no-config"),
+        pytest.param(["--config", "no.yaml"], "does not exist", id="no-file"),
+        pytest.param(["base.yaml"], "is no option", id="bare"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    args: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["describe", *args]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_config_without_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("data: {length: 8}\n")
+    assert main(["describe", "--config", str(tmp_path / "c.yaml")]) == 2
+    assert "has no model section" in capsys.readouterr().err
