@@ -9,7 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lrt_lab.console import console
+from lrt_lab.console import console, print_table
 from lrt_lab.store import RunFolder
 from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.expansion import cells
@@ -17,8 +17,6 @@ from lrt_lab.suite.sessions import overhead
 from lrt_lab.suite.words import amount, count, duration
 from lrt_lab.suite.workers import visible_gpus
 
-# Off a terminal rich assumes 80 columns and would break the tables.
-_LOG_WIDTH = 160
 _DAY = 86_400.0
 
 
@@ -60,7 +58,7 @@ def print_dry_run(
         amount(seeds * sum(entry["train_flops"] for entry in entries)),
         duration(seeds * sum(seconds)),
     )
-    _print(table)
+    print_table(table)
     out = console()
     out.print(f"time: {source}", markup=False)
     runs = seeds * len(entries)
@@ -101,7 +99,7 @@ def print_status(suite: Suite, plan: dict[str, Any], folder: Path) -> None:
         table.add_column(f"seed {seed}", no_wrap=True)
     for name in names:
         table.add_row(name, *(states.get((name, seed), "") for seed in seeds))
-    _print(table)
+    print_table(table)
     out = console()
     for line in failures:
         out.print(line, markup=False)
@@ -132,13 +130,3 @@ def _declared(suite: Suite, scale: Scale | None) -> Callable[[str], tuple[int, s
     known = [] if scale is None else cells(suite, scale)
     order = {cell.name: place for place, cell in enumerate(known)}
     return lambda name: (order.get(name, len(order)), name)
-
-
-def _print(table: Table) -> None:
-    out = console()
-    if out.is_terminal:
-        out.print(table, soft_wrap=False)
-        return
-    kept, out.width = out.width, _LOG_WIDTH
-    out.print(table, soft_wrap=False)
-    out.width = kept

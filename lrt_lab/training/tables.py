@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lrt_lab.console import console
+from lrt_lab.console import console, print_table
 from lrt_lab.suite.words import amount
 from lrt_lab.training.meter import Cost
 from lrt_lab.training.tally import Work
@@ -35,14 +35,14 @@ def show(costs: Sequence[Cost]) -> None:
     """Print one cost by part, or two side by side, and what is the same of every operation."""
     out = console()
     for cost in costs:
-        out.print(by_part(cost), soft_wrap=False)
+        print_table(by_part(cost))
     whole = Table(box=SIMPLE_HEAD)
     whole.add_column("the whole", no_wrap=True)
     for name in ("", "against", "against / first")[: 1 if len(costs) == 1 else 3]:
         whole.add_column(name, justify="right", no_wrap=True)
     for label, value in WHOLE:
         whole.add_row(label, *(value(cost) for cost in costs), *ratio(label, costs))
-    out.print(whole, soft_wrap=False)
+    print_table(whole)
     used = sorted(set(costs[0].backends.values()))
     for kind in used:
         ops = ", ".join(op for op, mine in costs[0].backends.items() if mine == kind)

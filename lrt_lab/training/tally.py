@@ -185,7 +185,8 @@ class Counter(TorchDispatchMode):
     def at_work(self) -> str:
         """The part that the running operation belongs to."""
         node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-        if node is None:
+        # A forward inside a backward pass evaluates again what was not kept.
+        if node is None or self.part != OUTSIDE:
             return self.part
         return self.parts[bisect_right(self.since, node._sequence_nr()) - 1]
 
@@ -348,12 +349,14 @@ def tallied(decoder: Decoder) -> Iterator[Tally]:
 
     def evaluate(call: Callable[..., Any]) -> Any:
         def counted(unit: int, reads: Any, at: Any, memory: Any, buffer: Any) -> Any:
-            share = len(at.positions) / decoder.shape.units
-            tally.evaluated += share
-            tally.graded += share * torch.is_grad_enabled()
-            body = decoder.unit(unit).body
-            if isinstance(body, Mixer):
-                tally.rescanned += body.rescans(at.positions, buffer)
+            # What is evaluated again for the backward pass is no pass of its own.
+            if torch._C._current_autograd_node() is None:  # type: ignore[attr-defined]
+                share = len(at.positions) / decoder.shape.units
+                tally.evaluated += share
+                tally.graded += share * torch.is_grad_enabled()
+                body = decoder.unit(unit).body
+                if isinstance(body, Mixer):
+                    tally.rescanned += body.rescans(at.positions, buffer)
             return call(unit, reads, at, memory, buffer)
 
         return counted
