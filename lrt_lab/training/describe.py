@@ -51,10 +51,6 @@ def describe(args: list[str]) -> int:
         print(HELP)
         return 0
     request = read(args)
-    if request.lattice is not None:
-        from lrt_lab.training.lattice import draw
-
-        return draw(request.config, request.lattice)
     costs = [price(c) for c in (request.config, request.against) if c is not None]
     if request.json:
         records = [cost.as_dict() for cost in costs]

@@ -38,7 +38,7 @@ from lrt_lab.store import (
     write_text,
 )
 from lrt_lab.training import clock
-from lrt_lab.training.callbacks import Contraction, Depth, Heartbeat, Record
+from lrt_lab.training.callbacks import Contraction, Depth, Heartbeat, Record, Throughput
 from lrt_lab.training.evaluate import evaluate
 from lrt_lab.training.lab_cli import LabCLI
 from lrt_lab.training.meter import Cost, measure
@@ -202,6 +202,7 @@ def train(
         validation,
         cost.train_flops_per_token,
     )
+    throughput = Throughput(options["recording"]["log_every"], record, cost.train_flops_per_token)
     diagnoses = [
         kind(folder / name, every, data.slices("validation", data.size("validation")), record)
         for kind, name, every in (
@@ -219,7 +220,7 @@ def train(
     )
     trainer = run.cli.instantiate_trainer(
         default_root_dir=str(folder),
-        callbacks=[Heartbeat(progress), record, *diagnoses, checkpoints, *callbacks],
+        callbacks=[Heartbeat(progress), throughput, record, *diagnoses, checkpoints, *callbacks],
         logger=TensorBoardLogger(folder, name="", version="tensorboard")
         if options["recording"]["tensorboard"]
         else False,
@@ -232,6 +233,7 @@ def train(
     if trainer.global_step < run.steps and not record.diverged:
         # Lightning returns quietly after SIGTERM; the run is then cut, not finished.
         raise InterruptedError(f"training stopped at step {trainer.global_step} of {run.steps}")
+    record.throughput = throughput.summary()
     finish(run, folder, module, data, record, cost, trainer.global_step, progress)
 
 
@@ -257,6 +259,7 @@ def finish(
         "parameters": cost.parameters(),
         "passes": cost.passes,
         "cost": cost.summary(),
+        "throughput": record.throughput,
     }
     began = time.monotonic()
     beat = {"phase": "evaluate", "step": step, "steps": run.steps, "loss": record.last_finite}

@@ -13,7 +13,7 @@ import pytest
 from lrt_lab.store import read_json, read_jsonl
 from tests.training import tiny
 
-TIMES = ("seconds", "train_seconds", "tokens_per_second", "eval_seconds")
+TIMES = ("seconds", "train_seconds", "tokens_per_second", "eval_seconds", "throughput")
 
 
 def run(corpus: Path, folder: Path, kill_at: int = 0) -> int:

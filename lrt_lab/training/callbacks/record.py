@@ -50,6 +50,8 @@ class Record(Callback):
         self.diverged = False
         self.last_finite: float | None = None
         self.started: float | None = None
+        #: What `Throughput` found, for the final record.
+        self.throughput: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
         return {
