@@ -220,8 +220,8 @@ def accumulate(total: Tally, tally: Tally, share: float) -> None:
 def prefilled(decoder: Decoder, length: int) -> Tally:
     """What one pass over a prompt executes, with a route's memory in it."""
     frame = blank(decoder, length)
-    memory = empty_memory(decoder, frame, frame.positions)
     with tallied(decoder) as tally:
+        memory = empty_memory(decoder, frame, frame.positions)
         decoder.sweep(frame, frame.positions, memory)
     return tally
 
@@ -235,8 +235,8 @@ def decoded(decoder: Decoder, place: int) -> tuple[Tally, int]:
         before = decoder.sweep(frame, range(place), empty_memory(decoder, frame, range(place)))
         buffers = {u: decoder.mixers()[u].commit(b) for u, b in before.buffers.items()}
     here = range(place, place + 1)
-    memory = empty_memory(decoder, frame, here)
     with tallied(decoder) as tally:
+        memory = empty_memory(decoder, frame, here)
         out = decoder.sweep(frame, here, memory, buffers, reach=place + 1)
         decoder.logits(out.hidden)
     state = {u: decoder.mixers()[u].commit(b) for u, b in out.buffers.items()}
