@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from litdata import StreamingDataLoader
@@ -97,9 +98,10 @@ class TextData(Data):
         """What was prepared: documents, bytes, tokens, windows and hashes of each split."""
         return self._prepared[1]
 
-    def identity(self) -> dict[str, str]:
-        """The text and its chunks, for the identity of a run."""
-        return {key: self.card[key] for key in ("corpus", "corpus_sha256", "index_sha256")}
+    def identity(self) -> dict[str, Any]:
+        """The text, its chunks and the tokens that training can see, for the record of a run."""
+        found = {key: self.card[key] for key in ("corpus", "corpus_sha256", "index_sha256")}
+        return {**found, "training_tokens": self.card["splits"]["train"]["tokens"]}
 
     def train_dataloader(self) -> StreamingDataLoader:
         """Shuffled training batches {"tokens", "document"}, each int64 (batch_size, length + 1).

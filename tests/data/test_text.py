@@ -161,7 +161,8 @@ def test_a_small_slice_spreads_over_the_split() -> None:
 
 def test_identity_names_text_and_chunks() -> None:
     identity = data().identity()
-    assert list(identity) == ["corpus", "corpus_sha256", "index_sha256"]
+    assert list(identity) == ["corpus", "corpus_sha256", "index_sha256", "training_tokens"]
+    assert identity["training_tokens"] == data().card["splits"]["train"]["tokens"]
     assert identity["corpus"] == "shakespeare"
     assert identity == data(seed=8).identity()
     assert identity != data(length=64).identity()

@@ -213,7 +213,9 @@ def _places(
 ) -> _Places:
     """How far beyond the largest run the two models lie, in what, and the bytes that they move."""
     given = draws.fit.runs
-    most = (given.compute.max(), given.size.max(), given.tokens.max())
+    # compute as 6 N D K on both sides, whatever unit the prices are in
+    compute = 6 * given.size * given.tokens * given.passes
+    most = (compute.max(), given.size.max(), given.tokens.max())
     first = np.zeros(1, dtype=int)
     use = np.asarray(tokens, dtype=float)[:, None]
     costs, factors, moved = [], [], []

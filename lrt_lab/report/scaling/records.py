@@ -52,6 +52,8 @@ def read_folder(folder: Path, prefill_passes: float | None = None) -> tuple[Tabl
         passes=passes,
         model=[models.index(name) for name in names],
         compute=tokens * priced("train"),
+        # generated data is new for ever
+        unique=[record.meta.get("data", {}).get("training_tokens", np.inf) for record in finished],
         cell=[record.cell for record in finished],
     )
     measured = {"prefill_flops": over * priced("prefill"), "decode_flops": priced("decode")}

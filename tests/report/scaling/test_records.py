@@ -50,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
             "cost": cost,
         }
         write_json(tmp_path / item["folder"] / "final.json", final)
+        write_json(tmp_path / item["folder"] / "meta.json", {"data": {"training_tokens": 5e8}})
         write_text(tmp_path / item["folder"] / "DONE", "")
         items.append(item)
     plan = {
@@ -76,6 +77,7 @@ def test_costs_are_matrix_and_pointwise_of_the_meter(folder: Path) -> None:
     np.testing.assert_allclose(given.costs["prefill_flops"], 2.1 * n * k)
     np.testing.assert_allclose(given.costs["decode_flops"], 2.2 * n)
     np.testing.assert_array_equal(given.runs.model, k > 1)
+    np.testing.assert_allclose(given.runs.epochs, given.runs.tokens / 5e8)
 
 
 def test_a_serial_prefill_is_one_pass(folder: Path) -> None:
