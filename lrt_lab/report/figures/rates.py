@@ -28,7 +28,7 @@ def sweep(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
             ax.plot(*zip(*points, strict=True), **looks)
         factors |= {factor for factor, _ in points}
         if row["best"] and row["cell"] in square:
-            ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
+            ring: dict[str, Any] = {"marker": "o", "markersize": 11, "markerfacecolor": "none"}
             ax.plot(row["factor"], row["best"], color=looks["color"], linestyle="none", **ring)
         said.append(f"{row['cell']} best at {row['factor']:g} x")
     ax.set_xticks(sorted(factors), [f"{factor:g}" for factor in sorted(factors)])
