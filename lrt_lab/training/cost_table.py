@@ -76,7 +76,8 @@ def generation(costs: dict[str, Cost]) -> list[str]:
     config = merge_configs([CONFIGS / "base.yaml", CONFIGS / "route/full_bandwidth.yaml"], SMALL)
     _, schedule, _ = build(config)
     most = len(schedule.shares)
-    share = most * fed.prefill_flops_per_token / plain.prefill_flops_per_token
+    # The first pass has no memory yet.
+    share = 1 + (most - 1) * fed.prefill_flops_per_token / plain.prefill_flops_per_token
     added = costs["LRT"].decode_flops_per_token / plain.decode_flops_per_token - 1
     return [
         "Generation evaluates the stack once per emitted token with every mechanism. Beside that:",
@@ -86,7 +87,8 @@ def generation(costs: dict[str, Cost]) -> list[str]:
         "  ones.",
         "- A recurrent route reads a prompt exactly in one evaluation per position, one after the",
         "  other. Full-bandwidth may read it in parallel instead, fed back as often as in",
-        f"  training: {most} passes, {most - 1} of them extra, {share:.2f}x a plain prompt's FLOPs.",
+        f"  training: {most} passes, {most - 1} of them extra, {share:.2f}x a plain prompt's",
+        "  FLOPs.",
         f"- LRT's injection adds {added:.1%} to the FLOPs of a token, and",
         f"  {costs['LRT'].state_bytes - plain.state_bytes} bytes to a sequence's state.",
     ]

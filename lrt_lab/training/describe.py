@@ -22,15 +22,14 @@ from lrt_lab.training.optimizer import Optimization
 from lrt_lab.wording import nearest
 
 HELP = """usage: lrt-lab describe --config FILE [--config FILE ...] [--KEY VALUE ...]
-                        [--against FILE] [--json] [--lattice [FILE.svg]]
+                        [--against FILE] [--json]
 
 What a config costs, by part: parameters, FLOPs per token (matrix + pointwise) of training, prefill
 and decoding, activations that training keeps, passes, decoding state. Takes no data.
 
   --config FILE     fragments, stacked as `lrt-lab fit` stacks them; keys as flags come last
   --against FILE    a second config beside it: the same fragments, this one on top
-  --json            all numbers as JSON
-  --lattice [FILE]  draw the three paths of state instead, and write them to FILE as SVG"""
+  --json            all numbers as JSON"""
 #: Sections of a config that do not change what a token costs.
 ASIDE = ("trainer", "evaluation", "recording", "seed", "threads", "folder")
 
@@ -42,7 +41,6 @@ class Request:
     config: dict[str, Any]
     against: dict[str, Any] | None
     json: bool
-    lattice: str | None
 
 
 def describe(args: list[str]) -> int:
@@ -67,7 +65,7 @@ def read(args: list[str]) -> Request:
     files: list[str] = []
     flags: dict[str, Any] = {}
     over: str | None = None
-    as_json, lattice = False, None
+    as_json = False
     rest = list(args)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
@@ -75,10 +73,6 @@ def read(args: list[str]) -> Request:
             raise UserError(f"describe: {name!r} is no option; configs follow --config")
         if name == "--json":
             as_json = True
-            continue
-        if name == "--lattice":
-            takes = bool(rest) and not rest[0].startswith("-")
-            lattice = value if equals else rest.pop(0) if takes else ""
             continue
         if not equals:
             if not rest:
@@ -94,7 +88,7 @@ def read(args: list[str]) -> Request:
     if not files and not any(flag.partition(".")[0] == "model" for flag in flags):
         raise UserError("describe: no config: give --config, such as --config configs/base.yaml")
     against = None if over is None else merge(config, merge_configs([over]))
-    return Request(flagged(config, flags), against and flagged(against, flags), as_json, lattice)
+    return Request(flagged(config, flags), against and flagged(against, flags), as_json)
 
 
 def flagged(config: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

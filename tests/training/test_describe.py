@@ -27,7 +27,8 @@ def test_every_config_is_priced_in_seconds(path: Path) -> None:
     cost = price(config)
     # Of four seconds of a quiet machine, two and a half are left after the imports.
     assert time.process_time() - began < 2.5
-    assert cost.total > 0
+    assert cost.total == sum(part.total for part in cost.parts) > 0
+    assert cost.train_flops_per_token == pytest.approx(sum(p.train.matrix for p in cost.parts))
     assert 0 < cost.decode_flops_per_token < cost.train_flops_per_token
 
 
