@@ -15,7 +15,7 @@ PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h1-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended backbones contraction bench-backbones bench-passes bench-mixers test check clean
+.PHONY: help setup h1 h1-tune h1-extended backbones contraction mixers bench-backbones bench-passes bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -48,6 +48,10 @@ contraction: setup ## feed Full-bandwidth back beyond its trained depth, with an
 
 bench-passes: setup ## time of a step of K Jacobi passes over K plain steps, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.passes
+mixers: setup ## token mixers with and without LRT on text and swaps-S5, and their recall; SCALE=smoke or cpu
+	@for suite in mixers mixers-s5 mixers-mqar; do \
+		.venv/bin/lrt-lab suite run experiments/$$suite.yaml --scale $(OTHER_SCALE) --jobs $(JOBS) || exit $$?; \
+	done
 
 bench-backbones: setup ## time and memory of all backbones beside PreNorm, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.backbones

@@ -107,7 +107,9 @@ def passes(design: Design, records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def positions(design: Design, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Loss by position, where runs recorded it (`final.json: by_position`)."""
+    """Loss by position, and accuracy of answers, where runs recorded it (`final.json:
+    by_position`).
+    """
     found = []
     for name in design.cells:
         curves = [
@@ -118,5 +120,8 @@ def positions(design: Design, records: Sequence[Record]) -> list[dict[str, Any]]
         if not curves or any(c["position"] != curves[0]["position"] for c in curves):
             continue
         values = np.array([c["loss"] for c in curves], float)
-        found.append({"cell": name, "position": curves[0]["position"], "per_seed": values})
+        item = {"cell": name, "position": curves[0]["position"], "per_seed": values}
+        if all("accuracy" in c for c in curves):
+            item["accuracy"] = np.array([c["accuracy"] for c in curves], float)
+        found.append(item)
     return found

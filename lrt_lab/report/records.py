@@ -90,6 +90,7 @@ class Design:
     sweep: tuple[str, str] | None = None
     # an axis, its baseline, and the words that describe its other values
     groups: Mapping[str, Any] = field(default_factory=dict)
+    positions: Mapping[str, Any] = field(default_factory=dict)
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # further squares by name, each the primary one with other cells in the place of some
     squares: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -95,6 +95,7 @@ def _suite(design: Design) -> dict[str, Any]:
         "seeded": design.seeded,
         "baseline": design.baseline,
         "cost_names": dict(design.cost_names),
+        "positions": dict(design.positions) or None,
     }
 
 

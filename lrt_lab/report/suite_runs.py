@@ -83,6 +83,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         squares=statistics.get("squares") or {},
         rungs=rungs,
         defaults=defaults,
+        positions=statistics.get("positions") or {},
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
         alpha=float(statistics.get("alpha", 0.05)),

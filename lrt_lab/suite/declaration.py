@@ -76,7 +76,8 @@ class Statistics:
     variant and then chosen among, and its `default`; `squares`, further 2x2s by name, each the
     primary one with other cells in the place of some; `groups`, an `axis` of the
     contrast and the words that describe each of its `values` but the baseline:
-    `{LRT: {retain: one block, ..}, ..}`.
+    `{LRT: {retain: one block, ..}, ..}`; `positions`, what a position of a task's row stands for:
+    `{name: associations held, unit: 3}` where three of them make one.
     """
 
     primary: str
@@ -89,6 +90,7 @@ class Statistics:
     sweep: dict[str, str] = field(default_factory=dict)
     squares: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
+    positions: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ def _twin(
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares", "groups")
+    shown = ("groups", "positions")
+    optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares", *shown)
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
     require_known("outcome", [outcome], OUTCOMES, where)
@@ -265,6 +268,7 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
             for name, cells in section(parts.get("squares", {}), f"{where}.squares").items()
         },
         groups=_groups(parts.get("groups"), axes, ends, f"{where}.groups"),
+        positions=_positions(parts.get("positions"), f"{where}.positions"),
     )
 
 
@@ -277,6 +281,16 @@ def _sweep(
     require_known("axis", [sweep["axis"]], [axis for axis in axes if axis not in ends], where)
     require_known("value", [sweep["default"]], axes[sweep["axis"]], where)
     return sweep
+
+
+def _positions(tree: object, where: str) -> dict[str, Any]:
+    if tree is None:
+        return {}
+    parts = section(tree, where, ("name", "unit"))
+    unit = number(parts["unit"], f"{where}.unit")
+    if unit <= 0:
+        raise UserError(f"{where}.unit is {unit}; it is how many positions make one.")
+    return {"name": text(parts, "name", where), "unit": unit}
 
 
 def _groups(

@@ -220,6 +220,7 @@ def build(
             "sweep": statistics.sweep or None,
             "groups": statistics.groups or None,
             "squares": {n: s for n, s in statistics.squares.items() if known >= {*s, *s.values()}},
+            "positions": statistics.positions or None,
         },
         "scaling": None if suite.scaling is None else vars(suite.scaling),
         "tuning": None if choices is None else choices.record,

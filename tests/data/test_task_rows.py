@@ -46,6 +46,25 @@ def test_every_key_is_asked_once_and_its_value_is_the_answer(associations: int) 
             assert all(tokens[t] == 0 for t in rest)
 
 
+def test_a_running_row_asks_for_a_key_so_far_after_every_pair() -> None:
+    data = MQAR(5, keys=7, values=5, running=True, length=17, test_rows=256)
+    for batch, stride in zip(both(data), (3, 6), strict=True):
+        late = set()
+        for tokens, targets in rows(batch, "targets"):
+            held: dict[int, int] = {}
+            for start in range(0, 5 * stride, stride):
+                key, value = tokens[start : start + 2]
+                assert key not in held and 1 <= key <= 7 < value <= 12
+                held[key] = value
+                asked = start + stride - 1
+                assert targets[asked] == held[tokens[asked]]
+                assert not any(tokens[start + 2 : asked])
+                late.add(list(held).index(tokens[asked]))
+            assert not any(tokens[5 * stride :])
+            assert sum(target != IGNORED for target in targets) == 5
+        assert late == set(range(5))
+
+
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_a_variable_has_the_value_that_its_chain_leads_to(depth: int) -> None:
     data = VariableAssignment(depth, values=4, length=30, test_rows=32)

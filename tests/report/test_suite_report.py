@@ -361,6 +361,23 @@ def test_loss_by_position_is_drawn_where_it_was_recorded(tmp_path: Path) -> None
     assert "PreNorm+LRT from 3.000 to 2.100" in drawing.alt
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["positions", "named"])
+def test_right_answers_by_what_a_position_stands_for(tmp_path: Path, named: bool) -> None:
+    plan = synthetic.plan(positions={"name": "pairs held", "unit": 4.0} if named else None)
+    folder = synthetic.write_runs(plan, tmp_path / "runs")
+    for item in plan["cells"]:
+        # Nothing is asked in the second bin.
+        curve = {"position": [2, 6, 10], "loss": [0.1, None, 0.3], "accuracy": [1.0, None, 0.25]}
+        edit(folder / item["folder"] / "final.json", by_position=curve)
+    text, results = report(tmp_path, plan)
+    with style.style():
+        drawing = passes.accuracies(results, [], style.Look(results))
+    (ax,) = drawing.canvas.axes
+    assert "PreNorm+LRT from 1.000 to 0.250" in drawing.alt and "figures/accuracy.svg" in text
+    assert ax.get_xlabel() == ("pairs held" if named else "position in the row")
+    assert list(ax.get_lines()[0].get_xdata()) == ([0.5, 2.5] if named else [2, 10])
+
+
 def test_a_cut_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     plan = synthetic.plan()
     synthetic.write_runs(plan, tmp_path / "runs")

@@ -115,6 +115,9 @@ def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyP
             "'read' must be a text",
             id="groups-word",
         ),
+        pytest.param(
+            "statistics/positions", {"name": "pairs", "unit": 0}, "unit is 0", id="positions-unit"
+        ),
         pytest.param("scales", None, "must be a table", id="scales-empty"),
     ],
 )

@@ -48,6 +48,7 @@ def test_a_plan_says_what_the_report_needs(lab: Lab) -> None:
         },
         "sweep": None,
         "groups": None,
+        "positions": None,
         "squares": {},
     }
     entry = next(one for one in plan["cells"] if one["cell"] == "PreNorm+LRT" and one["seed"] == 2)

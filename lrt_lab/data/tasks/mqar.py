@@ -27,10 +27,14 @@ class MQAR(Task):
     fills, then the keys, then the values. At twice the length there are as many pairs, and they are
     recalled from further away.
 
+    A running row asks as it goes: every T / n positions hold a pair and, at their last one, any key
+    so far. Accuracy by position is then recall by the number of associations held.
+
     Args:
         associations: pairs per row, n.
         keys: how many keys there are to draw from.
         values: how many values there are to draw from.
+        running: ask for a key after every pair.
         length: positions per row, at least 3 n; evaluation adds rows of twice as many.
         batch_size: rows per training batch.
         seed: decides the training batches, and nothing else.
@@ -43,6 +47,7 @@ class MQAR(Task):
         associations: int = 8,
         keys: int = 64,
         values: int = 64,
+        running: bool = False,
         length: int = 64,
         batch_size: int = 64,
         seed: int = 1,
@@ -57,6 +62,7 @@ class MQAR(Task):
                 f"third of data.length ({length})."
             )
         self.associations, self.keys, self.values = associations, keys, values
+        self.running = running
 
     @property
     def vocabulary(self) -> int:
@@ -64,15 +70,25 @@ class MQAR(Task):
         return 1 + self.keys + self.values
 
     def options(self) -> dict[str, Any]:
-        return {"associations": self.associations, "keys": self.keys, "values": self.values}
+        names = ("associations", "keys", "values", "running")
+        return {name: getattr(self, name) for name in names}
 
     def draw(self, count: int, length: int, g: torch.Generator) -> Batch:
         n = self.associations
         keys = 1 + places(count, n, self.keys, g)
         values = 1 + self.keys + torch.randint(self.values, (count, n), generator=g)
-        at = 2 * n + places(count, n, length - 2 * n, g)
-        pairs = torch.stack([keys, values], dim=2).flatten(1)
+        if self.running:
+            first = length // n * torch.arange(n)
+            at = (first + length // n - 1).expand(count, n)
+            asked = (torch.rand(count, n, generator=g) * torch.arange(1, n + 1)).long()
+        else:
+            first = 2 * torch.arange(n)
+            at = 2 * n + places(count, n, length - 2 * n, g)
+            asked = torch.arange(n).expand(count, n)
         tokens = torch.zeros(count, length, dtype=torch.long)
-        tokens[:, : 2 * n] = pairs
+        tokens[:, first], tokens[:, first + 1] = keys, values
         targets = torch.full_like(tokens, IGNORED)
-        return {"tokens": tokens.scatter(1, at, keys), "targets": targets.scatter(1, at, values)}
+        return {
+            "tokens": tokens.scatter(1, at, keys.gather(1, asked)),
+            "targets": targets.scatter(1, at, values.gather(1, asked)),
+        }

@@ -35,6 +35,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
         rates.sweep,
         passes.passes,
         passes.positions,
+        passes.accuracies,
         contraction.growth,
         contraction.reach,
     )

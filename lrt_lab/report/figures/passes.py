@@ -1,4 +1,6 @@
-"""Bits per byte against evaluation pass, with the exact recurrence as a line; loss by position."""
+"""Bits per byte against evaluation pass, with the exact recurrence as a line; loss and right
+answers by position.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from lrt_lab.analysis.estimate import paired
 from lrt_lab.report.curves import Curve
@@ -53,18 +56,7 @@ def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -
     if not found:
         return None
     figure, (ax,) = panels()
-    said = []
-    for item in found:
-        looks = look.line(item["cell"])
-        values = np.array(item["per_seed"])
-        low, high = paired(values.T).interval()
-        mean = values.mean(axis=0)
-        if np.isfinite(low).all():
-            ax.fill_between(
-                item["position"], low, high, color=looks["color"], alpha=0.16, linewidth=0
-            )
-        ax.plot(item["position"], mean, **{**looks, "markersize": 3.5})
-        said.append(f"{item['cell']} from {mean[0]:.3f} to {mean[-1]:.3f}")
+    said = _bands(ax, found, "per_seed", look)
     ax.set_xlabel("position in the window")
     ax.set_ylabel("nats per token")
     figure.legend(loc="outside right upper")
@@ -72,3 +64,39 @@ def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -
         "Loss by position in the evaluation window; band: pointwise 95% t interval over seeds."
     )
     return Drawing("positions", figure, f"Loss by position: {'; '.join(said)}.", caption)
+
+
+def accuracies(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
+    """Right answers by position, or by what the suite says that a position stands for."""
+    found = [p for p in results["positions"] if p.get("accuracy") is not None]
+    if not found:
+        return None
+    meaning = results["suite"].get("positions") or {"name": "position in the row", "unit": 1}
+    figure, (ax,) = panels()
+    said = _bands(ax, found, "accuracy", look, meaning["unit"])
+    ax.set_xlabel(meaning["name"])
+    ax.set_ylabel("share of right answers")
+    ax.set_ylim(-0.02, 1.02)
+    figure.legend(loc="outside right upper")
+    caption = f"Right answers by {meaning['name']}; band: pointwise 95% t interval over seeds."
+    alt = f"Right answers by {meaning['name']}: {'; '.join(said)}."
+    return Drawing("accuracy", figure, alt, caption)
+
+
+def _bands(
+    ax: Axes, found: Sequence[Mapping[str, Any]], key: str, look: Look, unit: float = 1
+) -> list[str]:
+    """Mean and interval of every cell by position; the ends of each in words."""
+    said = []
+    for item in found:
+        looks = look.line(item["cell"])
+        values = np.array(item[key], float)
+        there = np.isfinite(values).all(axis=0)
+        x, values = np.array(item["position"])[there] / unit, values[:, there]
+        low, high = paired(values.T).interval()
+        mean = values.mean(axis=0)
+        if np.isfinite(low).all():
+            ax.fill_between(x, low, high, color=looks["color"], alpha=0.16, linewidth=0)
+        ax.plot(x, mean, **{**looks, "markersize": 3.5})
+        said.append(f"{item['cell']} from {mean[0]:.3f} to {mean[-1]:.3f}")
+    return said
