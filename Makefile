@@ -48,6 +48,7 @@ contraction: setup ## feed Full-bandwidth back beyond its trained depth, with an
 
 bench-passes: setup ## time of a step of K Jacobi passes over K plain steps, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.passes
+
 mixers: setup ## token mixers with and without LRT on text and swaps-S5, and their recall; SCALE=smoke or cpu
 	@for suite in mixers mixers-s5 mixers-mqar; do \
 		.venv/bin/lrt-lab suite run experiments/$$suite.yaml --scale $(OTHER_SCALE) --jobs $(JOBS) || exit $$?; \
