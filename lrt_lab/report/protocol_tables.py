@@ -109,7 +109,7 @@ def exposure(results: Results) -> list[str]:
     rows = []
     for one in results["exposure"]:
         rows.append([f"{one['name']}: last training pass", *_effects(one["last_pass"])])
-        rows.append([f"{one['name']}: - exposure gap", *_effects(one["gap"])])
+        rows.append([f"{one['name']}: exposure gap", *_effects(one["gap"])])
         rows.append([f"**{one['name']}: exact**", *_effects(one["exact"])])
     return [
         "## Last training pass and exact recurrence",

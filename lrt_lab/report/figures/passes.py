@@ -17,7 +17,8 @@ from lrt_lab.report.figures.style import Drawing, Look, panels
 
 def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
     """Does the model still converge beyond the passes it was trained with?"""
-    found = [p for p in results["passes"] if look.cells[p["cell"]]["twin"] is None]
+    # Twins and cells that are run again would hide their own.
+    found = [p for p in results["passes"] if "@" not in p["cell"]]
     if not found:
         return None
     figure, (ax,) = panels()
@@ -52,7 +53,7 @@ def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> D
 
 def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
     """Loss by position in the window: a recurrence needs some positions to warm up."""
-    found = [p for p in results["positions"] if look.cells[p["cell"]]["twin"] is None]
+    found = [p for p in results["positions"] if "@" not in p["cell"]]
     if not found:
         return None
     figure, (ax,) = panels()
