@@ -15,7 +15,7 @@ PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h1-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended backbones contraction mixers bench-backbones bench-passes bench-mixers test check clean
+.PHONY: help setup h1 h1-tune h1-extended backbones contraction tasks mixers bench-backbones bench-passes bench-mixers test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -45,6 +45,9 @@ backbones: setup ## compare all residual backbones at three learning rates each;
 
 contraction: setup ## feed Full-bandwidth back beyond its trained depth, with and without triples; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/contraction.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
+
+tasks: setup ## swaps-S5 and parity: plain stacks and the routes, by accuracy; SCALE=smoke or cpu
+	@.venv/bin/lrt-lab suite run experiments/tasks.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
 
 bench-passes: setup ## time of a step of K Jacobi passes over K plain steps, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.passes

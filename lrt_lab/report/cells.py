@@ -69,17 +69,18 @@ def noise(design: Design, records: Sequence[Record]) -> dict[str, Any]:
 
 
 def evaluation(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The evaluated slices: bytes, tokens, hash and how many runs. One, unless something is
-    wrong.
+    """The evaluated slices: bytes (of tasks rows), tokens, hash and how many runs. One for each
+    task, unless something is wrong.
     """
-    slices: Counter[tuple[Any, Any, Any]] = Counter()
+    slices: Counter[tuple[Any, Any, Any, Any]] = Counter()
     for record in records:
         found = (record.final or {}).get("test")
         if found:
-            slices[(found.get("bytes"), found.get("tokens"), found.get("sha256"))] += 1
+            size = (found.get("bytes"), found.get("rows"))
+            slices[(*size, found.get("tokens"), found.get("sha256"))] += 1
     return [
-        {"bytes": size, "tokens": tokens, "sha256": digest, "runs": runs}
-        for (size, tokens, digest), runs in sorted(slices.items(), key=str)
+        {"bytes": size, "rows": rows, "tokens": tokens, "sha256": digest, "runs": runs}
+        for (size, rows, tokens, digest), runs in sorted(slices.items(), key=str)
     ]
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lrt_lab.report import accuracy, contraction
 from lrt_lab.report import comparison_tables as comparisons
-from lrt_lab.report import contraction
 from lrt_lab.report import effect_tables as effects
 from lrt_lab.report import protocol_tables as protocol
 from lrt_lab.report.figures import drawn
@@ -38,6 +38,7 @@ def render(results: Results) -> str:
     parts += [
         *sweep(results),
         *groups(results),
+        *accuracy.section(results),
         *comparisons.multipliers(results),
         *comparisons.families(results),
         *comparisons.sensitivity(results),
@@ -172,11 +173,11 @@ def _notes(results: Results) -> str:
     said = []
     if results["evaluation"]:
         slices = [
-            f"{count(e['bytes'])} bytes ({count(e['tokens'])} tokens, sha256 "
-            f"`{str(e['sha256'])[:12]}`)"
+            f"{_size(e)} ({count(e['tokens'])} tokens, sha256 `{str(e['sha256'])[:12]}`)"
             for e in results["evaluation"]
         ]
-        said.append(f"Evaluated on {listing(slices)}, the same for every cell.")
+        whose = "every cell" if len(slices) == 1 else "every cell of a task"
+        said.append(f"Evaluated on {listing(slices)}, the same for {whose}.")
     said.append("The sd is over seeds.")
     noise = results["noise"]
     if noise["median"]:
@@ -187,6 +188,10 @@ def _notes(results: Results) -> str:
     if any(clock["tokens_per_second"] for clock in results["wall_clock"]["cells"]):
         said.append("Tokens/s and seconds are a clock's and differ between executions.")
     return " ".join(said)
+
+
+def _size(found: Mapping[str, Any]) -> str:
+    return f"{count(found['rows'])} rows" if found["rows"] else f"{count(found['bytes'])} bytes"
 
 
 def _divergence(cell: Mapping[str, Any]) -> str:

@@ -104,6 +104,8 @@ class Design:
     strays: tuple[str, ...] = ()
     cost_names: Mapping[str, str] = field(default_factory=dict)
     outcome: str = "exact"
+    # what effects are in: ln loss, or differences in an accuracy
+    metric: str = "loss"
     paired: bool = True
     title: str = ""
     hypothesis: str = ""

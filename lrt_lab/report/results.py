@@ -8,9 +8,19 @@ equality between two executions of one suite.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from lrt_lab.report import cells, comparisons, groups, multipliers, protocol, squares, sweep
+from lrt_lab.report import (
+    accuracy,
+    cells,
+    comparisons,
+    groups,
+    multipliers,
+    protocol,
+    squares,
+    sweep,
+)
 from lrt_lab.report.budgets import budgets
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.records import Design, Record, table
@@ -26,6 +36,12 @@ def summarise(
     design: Design, records: Sequence[Record], curves: Sequence[Curve] = ()
 ) -> dict[str, Any]:
     """The report's numbers from its design and records."""
+    measured = accuracy.measured(design, records)
+    if design.metric != "loss":
+        # Effects are then differences in accuracy alone.
+        design = replace(
+            design, square=None, baseline=None, family=(), contrasts={}, sweep=None, groups={}
+        )
     losses = table(records, design)
     matched = budgets(losses, design, records)
     found = {
@@ -64,6 +80,7 @@ def summarise(
             "ladder": squares.ladder(losses, design),
             "exposure": squares.exposure(losses, design, records),
             "ports": protocol.ports(design, records),
+            "accuracy": measured,
             "passes": cells.passes(design, records),
             "positions": cells.positions(design, records),
             "curves": [_curve(curve) for curve in curves],

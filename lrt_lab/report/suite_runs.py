@@ -99,6 +99,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         twins=tuple(twins.values()),
         square_axes=tuple(list(statistics.get("axes") or {})[:2]),
         outcome=statistics.get("outcome", "exact"),
+        metric=statistics.get("metric", "loss"),
         title=plan.get("title", ""),
         hypothesis=plan.get("hypothesis", ""),
         prediction=plan.get("prediction", ""),
@@ -213,19 +214,22 @@ def strays(plan: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 
 
 def require_one_evaluation(records: Sequence[Record]) -> None:
-    """Losses on different bytes must never be compared."""
-    slices = {
-        str((r.final.get("test") or {}).get("sha256")): f"{r.cell}, seed {r.seed}"
-        for r in records
-        if r.status == "finished"
-    }
-    if len(slices) > 1:
-        (one, first), (two, second) = list(slices.items())[:2]
-        raise UserError(
-            f"runs were evaluated on different bytes: {first} on {one[:12]}, {second} on "
-            f"{two[:12]}; "
-            "evaluate them again on one slice"
-        )
+    """Losses on different bytes must never be compared; those of different tasks never are."""
+    slices: dict[Any, dict[str, str]] = {}
+    for r in records:
+        if r.status == "finished":
+            data = r.meta.get("data") or {}
+            task = json.dumps(data, sort_keys=True) if "task" in data else None
+            sha256 = str((r.final.get("test") or {}).get("sha256"))
+            slices.setdefault(task, {})[sha256] = f"{r.cell}, seed {r.seed}"
+    for found in slices.values():
+        if len(found) > 1:
+            (one, first), (two, second) = list(found.items())[:2]
+            raise UserError(
+                f"runs were evaluated on different bytes: {first} on {one[:12]}, {second} on "
+                f"{two[:12]}; "
+                "evaluate them again on one slice"
+            )
 
 
 def _reader(folder: Path) -> Callable[[str], Any]:

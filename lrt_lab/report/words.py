@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrt_lab.analysis.verdict import FEWEST_SEEDS
+from lrt_lab.report.accuracy import verdict as accuracy
 from lrt_lab.report.numbers import count, interval, listing, percent, signed
 
 Results = Mapping[str, Any]
@@ -54,6 +55,8 @@ def _scoped(results: Results, said: list[str]) -> list[str]:
 
 
 def _verdict(results: Results) -> list[str]:
+    if results["accuracy"] and results["accuracy"]["metric"]:
+        return accuracy(results)
     if not results["square"]:
         return [
             "No 2x2 is declared: this report compares cells and gives no verdict on an interaction."

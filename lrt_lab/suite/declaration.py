@@ -28,6 +28,7 @@ from lrt_lab.suite.checks import (
 )
 
 OUTCOMES = ("exact", "last_pass")
+METRICS = ("loss", "accuracy", "last_accuracy", "exact_match")
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Statistics:
     """What the report tests, fixed before the runs.
 
     `axes` names, for each axis in the contrast, its baseline and its improved value; `family` the
-    contrasts whose error rate is controlled together; `outcome` which evaluation is the headline.
+    contrasts whose error rate is controlled together; `outcome` which evaluation is the headline,
+    and `metric` what is compared on it: ln loss, or for tasks an accuracy, as plain differences.
     Optional: `contrasts`, each a name and the weights of cells; `floor`, the entropy floor (or
     floors) in nats of the excess scale; `sweep`, the `axis` whose values are tried for every
     variant and then chosen among, and its `default`; `squares`, further 2x2s by name, each the
@@ -84,6 +86,7 @@ class Statistics:
     axes: dict[str, dict[str, str]]
     family: tuple[str, ...] = ()
     outcome: str = "exact"
+    metric: str = "loss"
     alpha: float = 0.05
     contrasts: dict[str, dict[str, float]] = field(default_factory=dict)
     floor: tuple[float, ...] = ()
@@ -231,11 +234,13 @@ def _twin(
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    shown = ("groups", "positions")
+    shown = ("groups", "metric", "positions")
     optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares", *shown)
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
     require_known("outcome", [outcome], OUTCOMES, where)
+    metric = parts.get("metric", "loss")
+    require_known("metric", [metric], METRICS, where)
     alpha = number(parts.get("alpha", 0.05), f"{where}.alpha")
     if not 0 < alpha < 1:
         raise UserError(f"{where}.alpha is {alpha}; it lies between 0 and 1.")
@@ -251,6 +256,7 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
         axes=ends,
         family=tuple(str(name) for name in items(parts.get("family", []), f"{where}.family")),
         outcome=outcome,
+        metric=metric,
         alpha=alpha,
         contrasts={
             name: {

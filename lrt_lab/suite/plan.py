@@ -210,6 +210,7 @@ def build(
             "family": list(statistics.family),
             "primary": statistics.primary,
             "outcome": statistics.outcome,
+            "metric": statistics.metric,
             "margin": scale.margin,
             "planned_seeds": len(scale.seeds),
             "alpha": statistics.alpha,

@@ -37,6 +37,7 @@ def test_a_plan_says_what_the_report_needs(lab: Lab) -> None:
         "family": [],
         "primary": "interaction",
         "outcome": "exact",
+        "metric": "loss",
         "margin": 0.01,
         "planned_seeds": 2,
         "alpha": 0.05,

@@ -1,0 +1,234 @@
+"""Tasks: how many answers are right, by cell, and what each cell gains in plain differences.
+
+Accuracies are compared as they are, not as logarithms: a difference of .1 is one answer in ten,
+wherever it is. Near 0 or 1 such differences shrink for every cell, so a task should be sized to
+stay away from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lrt_lab.analysis.contrasts import Contrast, against, evaluate, of_square
+from lrt_lab.analysis.estimate import paired
+from lrt_lab.analysis.multiplicity import holm
+from lrt_lab.analysis.square import absolute
+from lrt_lab.analysis.study import GAINS
+from lrt_lab.analysis.table import Table, arrange
+from lrt_lab.report.layout import grid
+from lrt_lab.report.numbers import NONE, count, interval, listing, p, percent, plain
+from lrt_lab.report.records import Design, Record
+from lrt_lab.report.values import interval as values
+from lrt_lab.report.values import test
+
+Results = Mapping[str, Any]
+METRICS = {
+    "last_accuracy": "accuracy at the last position",
+    "accuracy": "accuracy over all positions",
+    "exact_match": "rows right at every position",
+}
+#: Where an accuracy stands in a run's test record.
+READINGS = {
+    "exact": ("exact",),
+    "last pass": ("last_pass",),
+    "exact, twice as long": ("longer", "exact"),
+    "last pass, twice as long": ("longer", "last_pass"),
+}
+
+
+def measured(design: Design, records: Sequence[Record]) -> dict[str, Any] | None:
+    """Accuracies of every cell and, if the suite's metric is one, what each cell gains; None of
+    text.
+    """
+    done = [r for r in records if r.status == "finished" and "rows" in (r.final.get("test") or {})]
+    if not done and design.metric == "loss":
+        return None
+    level = 1 - design.alpha
+    shares = {
+        metric: [
+            {
+                "cell": cell,
+                "place": place,
+                "readings": {
+                    name: _share([r for r in done if r.cell == cell], where, metric, level)
+                    for name, where in READINGS.items()
+                },
+            }
+            for place, cells in _places(design).items()
+            for cell in cells.values()
+        ]
+        for metric in METRICS
+    }
+    headline = None if design.metric == "loss" else design.metric
+    return {
+        "metric": headline,
+        "outcome": design.outcome,
+        "cells": shares,
+        "gains": [] if headline is None else _gains(design, done, headline),
+    }
+
+
+def _places(design: Design) -> dict[str, dict[str, str]]:
+    """The cells at each combination of the axes outside the contrast, by their place inside it."""
+    inside = set(design.square_axes)
+    found: dict[str, dict[str, str]] = {}
+    for cell, axes in design.cells.items():
+        place = "+".join(str(value) for axis, value in axes.items() if axis not in inside)
+        found.setdefault(place, {})[cell] = cell
+    return found
+
+
+def _share(
+    runs: Sequence[Record], where: tuple[str, ...], metric: str, level: float
+) -> dict[str, Any]:
+    """Mean over seeds with Student's interval, and each seed's value."""
+    found = np.array([_read(run, where, metric) for run in runs], float)
+    return {**values(paired(found), level), "values": found} if len(found) else {"values": []}
+
+
+def _read(run: Record, where: tuple[str, ...], metric: str) -> float:
+    test = run.final["test"]
+    for name in where:
+        test = test[name]
+    return test[metric]
+
+
+def _gains(design: Design, runs: Sequence[Record], metric: str) -> list[dict[str, Any]]:
+    """Paired differences in the metric, more being better, with Holm's p over all of them."""
+    table = _table(design, runs, metric)
+    wanted = [
+        (place, contrast)
+        for place, cells in _places(design).items()
+        for contrast in _contrasts(design, list(cells))
+    ]
+    # Contrasts are written for what should be small.
+    tested = [-evaluate(table, contrast, absolute).estimate for _, contrast in wanted]
+    adjusted = holm(np.array([float(estimate.p()) for estimate in tested]))
+    return [
+        test(
+            estimate,
+            1 - design.alpha,
+            name=contrast.name,
+            place=place,
+            weights={cell: -weight for cell, weight in contrast.weights.items()},
+            p_holm=float(together),
+        )
+        for (place, contrast), estimate, together in zip(wanted, tested, adjusted, strict=True)
+    ]
+
+
+def _table(design: Design, runs: Sequence[Record], metric: str) -> Table:
+    return arrange(
+        [run.cell for run in runs],
+        [run.seed for run in runs],
+        np.array([_read(run, (design.outcome,), metric) for run in runs], float),
+        cells=design.cells,
+        seeds=design.seeds,
+    )
+
+
+def _contrasts(design: Design, cells: list[str]) -> list[Contrast]:
+    """What a plan compares at one place: its 2x2, or every cell with the baseline; and its own."""
+    own = [
+        Contrast(name, {cell: float(weight) for cell, weight in weights.items()})
+        for name, weights in design.contrasts.items()
+        if set(weights) <= set(cells)
+    ]
+    square = design.square
+    if square is not None and set(square.cells) <= set(cells):
+        named = of_square(square)
+        return [*(named[name] for name in (*GAINS, "interaction")), *own]
+    start = design.cells[design.baseline] if design.baseline else {}
+    axis = design.square_axes[0] if design.square_axes else ""
+    base = [cell for cell in cells if axis in start and design.cells[cell][axis] == start[axis]]
+    # The baseline at another budget, which stands behind it, is one of the variants.
+    return [*(against(base[0], [c for c in cells if c != base[0]]) if base else []), *own]
+
+
+def verdict(results: Results) -> list[str]:
+    """What is shown to gain and what is not, one paragraph for each task."""
+    found = results["accuracy"]
+    said = []
+    for place in dict.fromkeys(row["place"] for row in found["gains"]):
+        rows = [row for row in found["gains"] if row["place"] == place]
+        if any(row["low"] is None for row in rows):
+            said.append(f"{_at(place)}no interval: fewer than two complete pair blocks.")
+            continue
+        alpha = results["suite"]["alpha"]
+        shown = [row for row in rows if row["p_holm"] < alpha and row["point"] > 0]
+        worse = [row for row in rows if row["p_holm"] < alpha and row["point"] < 0]
+        rest = [row for row in rows if row not in shown and row not in worse]
+        parts = [
+            f"{words}: {listing([_named(row) for row in group])}"
+            for words, group in (
+                ("gain shown", shown),
+                ("loss shown", worse),
+                ("neither shown", rest),
+            )
+            if group
+        ]
+        said.append(f"{_at(place)}{'; '.join(parts)}.")
+    what = METRICS[found["metric"]]
+    reading = "exact recurrence" if found["outcome"] == "exact" else "last training pass"
+    level = percent(1 - results["suite"]["alpha"])
+    rule = (
+        f"Differences in {what}, {reading}, {level} intervals over seeds; shown means that Holm's "
+        f"p over all of them is below {results['suite']['alpha']:g}."
+    )
+    return [rule, *said]
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row['name']} ({interval(row)})"
+
+
+def _at(place: str) -> str:
+    return f"**{place}**: " if place else ""
+
+
+def section(results: Results) -> list[str]:
+    """Accuracy by cell, trained and twice the length, then the gains."""
+    found = results["accuracy"]
+    if not found:
+        return []
+    level = percent(1 - results["suite"]["alpha"])
+    parts = [
+        "## Accuracy",
+        f"Mean over seeds with its {level} interval, then the exact recurrence's value for every "
+        "seed. Rows twice as long as those trained on ask for positions never seen.",
+    ]
+    for metric, rows in found["cells"].items():
+        parts += [f"### {METRICS[metric].capitalize()}", grid(_head(), map(_row, rows))]
+    if found["gains"]:
+        columns = ["contrast", f"difference [{level}]", "p (t)", "p (Holm)", "n"]
+        parts += [
+            "### Gains",
+            f"Differences in {METRICS[found['metric']]}, paired by seed.",
+            grid(columns, map(_gain, found["gains"])),
+        ]
+    return parts
+
+
+def _head() -> list[str]:
+    return ["cell", *READINGS, "seeds"]
+
+
+def _row(row: Mapping[str, Any]) -> list[str]:
+    readings = row["readings"]
+    seeds = " ".join(plain(value, 3) for value in readings["exact"]["values"]) or NONE
+    return [row["cell"], *map(_mean, readings.values()), seeds]
+
+
+def _mean(found: Mapping[str, Any]) -> str:
+    if found.get("point") is None:
+        return NONE
+    ends = [found["low"], found["high"]]
+    shown = "" if None in ends else f" [{', '.join(plain(end, 3) for end in ends)}]"
+    return plain(found["point"], 3) + shown
+
+
+def _gain(row: Mapping[str, Any]) -> list[str]:
+    return [row["name"], interval(row), p(row["p"]), p(row["p_holm"]), count(row["n"])]
