@@ -135,7 +135,12 @@ def test_coconut_learns_reachability_through_the_command(tmp_path: Path) -> None
             "route": "Coconut",
             "schedule": {
                 "class_path": "Curriculum",
-                "init_args": {"stages": 2, "steps_per_stage": 1, "silent_per_step": 1},
+                "init_args": {
+                    "stages": 2,
+                    "steps_per_stage": 2,
+                    "silent_per_step": 1,
+                    "restarts_per_stage": 1,
+                },
             },
             "mixer": {"class_path": "Attention", "init_args": {"heads": 2}},
         },
