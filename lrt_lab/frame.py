@@ -6,8 +6,8 @@ Axes: B rows, T positions of the frame, P positions of one sweep, N positions th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class Frame:
         position: rotary position, ``(B, T)``; None is the column (rotary attention only sees
             differences, so inside a document the two agree).
         silent: positions without a token of their own (Coconut's latents), ``(B, T)`` bool or None.
+        question: positions whose token is part of a question, or padding, ``(B, T)`` bool; None is
+            nowhere.
     """
 
     ids: Tensor
@@ -36,6 +38,7 @@ class Frame:
     memory_document: Tensor | None = None
     position: Tensor | None = None
     silent: Tensor | None = None
+    question: Tensor | None = None
 
     @classmethod
     def packed(cls, ids: Tensor, document: Tensor) -> Frame:
@@ -77,6 +80,7 @@ class Frame:
             start=self.start()[:, cut],
             position=None if self.position is None else self.position[:, cut],
             silent=None if self.silent is None else self.silent[:, cut],
+            question=None if self.question is None else self.question[:, cut],
             document=None if document is None else document[:, cut],
             key_document=None if document is None else document[:, :reach],
         )
@@ -101,32 +105,43 @@ class Frame:
         memory_document = None
         if self.memory_document is not None or other.memory_document is not None:
             memory_document = join(self._resets(), other._resets())
-        silent = None
-        if self.silent is not None or other.silent is not None:
-            silent = torch.cat([f._silent() for f in (self, other)], dim=1)
+
+        def mark(mine: Tensor | None, theirs: Tensor | None) -> Tensor | None:
+            if mine is None and theirs is None:
+                return None
+            pairs = ((self, mine), (other, theirs))
+            return torch.cat(
+                [torch.zeros_like(f.ids, dtype=torch.bool) if m is None else m for f, m in pairs],
+                dim=1,
+            )
+
         return Frame(
             torch.cat([self.ids, other.ids], dim=1),
             join(self.document, other.document),
             memory_document,
             join(self.position, other.position),
-            silent,
+            mark(self.silent, other.silent),
+            mark(self.question, other.question),
         )
 
     def _resets(self) -> Tensor | None:
         return self.document if self.memory_document is None else self.memory_document
 
-    def _silent(self) -> Tensor:
-        return torch.zeros_like(self.ids, dtype=torch.bool) if self.silent is None else self.silent
-
     def select(self, rows: Tensor) -> Frame:
         """The rows named by an index tensor."""
-        fields = (self.ids, self.document, self.memory_document, self.position, self.silent)
-        return Frame(*(None if f is None else f[rows] for f in fields))  # type: ignore[arg-type]
+        return self._each(lambda own: own[rows])
 
     def head(self, length: int) -> Frame:
         """The first ``length`` positions."""
-        fields = (self.ids, self.document, self.memory_document, self.position, self.silent)
-        return Frame(*(None if f is None else f[:, :length] for f in fields))  # type: ignore[arg-type]
+        return self._each(lambda own: own[:, :length])
+
+    def to(self, device: torch.device) -> Frame:
+        """The frame on a device."""
+        return self._each(lambda own: own.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Frame:
+        named = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Frame(**{k: None if f is None else change(f) for k, f in named.items()})  # type: ignore[arg-type]
 
 
 @dataclass
@@ -144,6 +159,7 @@ class View:
     before: Tensor | None = None
     position: Tensor | None = None
     silent: Tensor | None = None
+    question: Tensor | None = None
     document: Tensor | None = None
     key_document: Tensor | None = None
     embedding: Tensor | None = None

@@ -64,11 +64,11 @@ def test_joined_resets_follow_documents_until_they_are_named(
     assert whole.start()[0].nonzero().flatten().tolist() == starts
 
 
-def test_silent_positions_are_joined_as_spoken_ones() -> None:
-    silent = torch.tensor([[True, False]])
-    one, two = Frame(tokens(2, 1), silent=silent), Frame(tokens(1, 1))
-    assert one.append(two).silent.tolist() == [[True, False, False]]
-    assert two.append(one).silent.tolist() == [[False, True, False]]
+@pytest.mark.parametrize("name", ["silent", "question"])
+def test_positions_are_unmarked_where_a_frame_marks_none(name: str) -> None:
+    one, two = Frame(tokens(2, 1), **{name: torch.tensor([[True, False]])}), Frame(tokens(1, 1))
+    assert getattr(one.append(two), name).tolist() == [[True, False, False]]
+    assert getattr(two.append(one), name).tolist() == [[False, True, False]]
 
 
 def test_positions_cannot_be_guessed() -> None:

@@ -36,9 +36,10 @@ def framed(batch: Mapping[str, Tensor]) -> tuple[Frame, Tensor]:
         return Frame(tokens), batch["targets"]
     ids, targets = tokens[:, :-1], tokens[:, 1:]
     if "labels" in batch:
-        label = batch["labels"][:, 1:]
-        silent = (label == QUESTION) | (label == PADDING)
-        return Frame(ids), torch.where(silent, IGNORED, targets)
+        label = batch["labels"]
+        given = (label == QUESTION) | (label == PADDING)
+        frame = Frame(ids, question=given[:, :-1])
+        return frame, torch.where(given[:, 1:], IGNORED, targets)
     return Frame.packed(ids, batch["document"][:, :-1]), targets
 
 

@@ -36,7 +36,8 @@ class T2MLR(Route):
     """T2MLR: a cache runs through blocks a..b and is gated into the next position before block a.
 
     The defaults are the paper's equations; the public release is ``features="projected",
-    norm="clamped"``. Both strengths gamma start at zero: at step 0 every pass is the plain model.
+    norm="clamped"``, and on rows of question and answer ``questions=False``. Both strengths gamma
+    start at zero: at step 0 every pass is the plain model.
 
     Args:
         first: block a, counted from 0, before which the cache enters; null leaves about two fifths
@@ -47,6 +48,9 @@ class T2MLR(Route):
         norm: "rms", or "clamped": a factor 1 / RMS within 1/5 and 5 that carries no gradient.
         accumulate: "add" R_{t-1} to the new cache, "detached" adds it without its gradient, "none"
             leaves it out.
+        questions: whether the recurrence runs through the tokens of a question too. Without it
+            nothing is merged at a question's positions and h_t^b itself leaves them, as in the
+            initializer sweep. Data without labels has no question: there it changes nothing.
     """
 
     traits = Traits(
@@ -63,6 +67,7 @@ class T2MLR(Route):
         features: Literal["cache", "projected"] = "cache",
         norm: Literal["rms", "clamped"] = "rms",
         accumulate: Literal["add", "detached", "none"] = "add",
+        questions: bool = True,
     ) -> None:
         super().__init__()
         if features not in ("cache", "projected"):
@@ -73,6 +78,7 @@ class T2MLR(Route):
             raise UserError(f"route.accumulate={accumulate!r}: give add, detached or none")
         self.first, self.last = first, last
         self.features, self.norm, self.accumulate = features, norm, accumulate
+        self.questions = questions
 
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
@@ -98,7 +104,7 @@ class T2MLR(Route):
 
     def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
         h: Tensor = taps[self.interval.stop]
-        return h if memory is None else self.update(h, memory.value)
+        return h if memory is None else self.outside(at, self.update(h, memory.value), h)
 
     def update(self, h: Tensor, cache: Tensor) -> Tensor:
         """R_t from the state after block b and R_{t-1}, ``(B, P, d)`` each."""
@@ -112,7 +118,13 @@ class T2MLR(Route):
     def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         if memory is None or unit != self.interval.start:
             return x
-        return self.merge(x, memory.value)
+        return self.outside(at, self.merge(x, memory.value), x)
+
+    def outside(self, at: View, new: Tensor, plain: Tensor) -> Tensor:
+        """The new state, but the plain one where the recurrence passes by, ``(B, P, d)`` each."""
+        if self.questions or at.question is None:
+            return new
+        return torch.where(at.question.unsqueeze(-1), plain, new)
 
     def merge(self, h: Tensor, cache: Tensor) -> Tensor:
         """h' from the residual input of block a and R_{t-1}, ``(B, P, d)`` each."""

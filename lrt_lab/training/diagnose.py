@@ -16,7 +16,6 @@ from lrt_lab.store import CHECKPOINT, write_json
 from lrt_lab.training.callbacks.diagnosis import fixed_batch, plain
 from lrt_lab.training.config import read_yaml
 from lrt_lab.training.contraction import PASSES, depth, diagnose
-from lrt_lab.training.evaluate import to
 from lrt_lab.training.run import Run
 
 
@@ -68,7 +67,7 @@ def diagnosed(folder: Path, path: Path, passes: int) -> dict[str, Any]:
     if torch.cuda.is_available():
         module.to("cuda")
     device = module.decoder.head.device
-    found = diagnose(module.decoder, to(frame, device), targets.to(device), passes)
+    found = diagnose(module.decoder, frame.to(device), targets.to(device), passes)
     return plain(
         {
             "step": saved["global_step"],

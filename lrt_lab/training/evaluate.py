@@ -137,7 +137,7 @@ def score(
     device = decoder.head.device
     sums = Sums()
     for frame, targets in batches(part, tokens, prepare):
-        frame, targets = to(frame, device), targets.to(device)
+        frame, targets = frame.to(device), targets.to(device)
         losses = torch.zeros(targets.shape, device=device, dtype=torch.float32)
         predicted = torch.zeros_like(targets)
         for scored in schedule.passes(decoder, frame, Clock()):
@@ -174,20 +174,12 @@ def curve(decoder: Decoder, part: EvaluationSlice, passes: int) -> list[float]:
     metrics = [BitsPerByte() for _ in range(passes)]
     device = decoder.head.device
     for frame, targets in batches(part, PARALLEL_TOKENS):
-        frame, targets = to(frame, device), targets.to(device)
+        frame, targets = frame.to(device), targets.to(device)
         for metric, scored in zip(
             metrics, Jacobi(passes).passes(decoder, frame, Clock()), strict=True
         ):
             metric.update(token_losses(decoder, scored.hidden, targets).cpu(), targets.cpu())
     return [float(metric.compute()) for metric in metrics]
-
-
-def to(frame: Frame, device: torch.device) -> Frame:
-    """The frame on a device."""
-    names = ("document", "memory_document", "position", "silent")
-    fields = {name: getattr(frame, name) for name in names}
-    moved = {name: None if f is None else f.to(device) for name, f in fields.items()}
-    return Frame(frame.ids.to(device), **moved)
 
 
 def evaluate(
@@ -220,7 +212,7 @@ def evaluate(
         "test": {**about(test, exact), "exact": exact.record(), "last_pass": last.record()},
         "by_position": exact.binned(),
         "curve": None,
-        "injection": strength(decoder, to(next(batches(test, PARALLEL_TOKENS))[0], device)),
+        "injection": strength(decoder, next(batches(test, PARALLEL_TOKENS))[0].to(device)),
     }
     if longer is not None:
         progress("beyond the trained length")

@@ -15,7 +15,6 @@ from lrt_lab.data.batch import framed
 from lrt_lab.frame import Frame
 from lrt_lab.store import read_jsonl, write_text
 from lrt_lab.training.callbacks.record import Record
-from lrt_lab.training.evaluate import to
 
 if TYPE_CHECKING:
     from lrt_lab.data import EvaluationSlice
@@ -76,7 +75,7 @@ class Diagnosis(Callback):
         began = time.monotonic()
         device = pl_module.decoder.head.device
         pl_module.eval()
-        found = self.diagnose(pl_module, to(self.frame, device), self.targets.to(device))
+        found = self.diagnose(pl_module, self.frame.to(device), self.targets.to(device))
         pl_module.train()
         row = {"step": trainer.global_step, **plain(found)}
         with self.path.open("a") as file:
