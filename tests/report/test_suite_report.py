@@ -390,9 +390,11 @@ def test_a_report_of_200_runs_takes_seconds(tmp_path: Path) -> None:
     plan = synthetic.plan(seeds=range(1, 35))
     synthetic.write_runs(plan, tmp_path / "runs", points=60)
     assert len(plan["cells"]) == 204
-    began = time.perf_counter()
+    # Work, not waiting: a busy machine takes no more of the processor.
+    began = time.process_time()
     write(plan, tmp_path / "runs", tmp_path / "report")
-    assert time.perf_counter() - began < 15
+    spent = time.process_time() - began
+    assert spent < 15, spent
 
 
 def test_neither_torch_nor_matplotlib_is_needed_to_import() -> None:
