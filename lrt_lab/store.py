@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lrt_lab.errors import UserError
+
 State = Literal["done", "running", "failed", "resumable", "pending"]
 
 DONE, LOCK, FAILED, FINAL, META = "DONE", "lock", "failed.json", "final.json", "meta.json"
@@ -75,7 +77,7 @@ def read_json(path: Path) -> Any:
     """The file's value, or None where there is no such file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -116,9 +118,19 @@ class RunFolder:
 
         `wait` (seconds) bridges the instants in which `held` looks at the lock, and a killed
         process that is going away.
+
+        Raises:
+            UserError: a folder that cannot be made or written to.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("a") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            opened = (self.path / LOCK).open("a")
+        except OSError as error:
+            raise UserError(
+                f"run folder {self.path} cannot be made or written to ({error.strerror}): choose"
+                " another, or make it first"
+            ) from None
+        with opened as file:
             deadline = time.monotonic() + wait
             while not _flock(file.fileno()):
                 if time.monotonic() > deadline:

@@ -13,6 +13,7 @@ import lrt_lab.training.lab_cli  # noqa: F401
 from lrt_lab import listing
 from lrt_lab.cli import COMMANDS, main, respell
 from lrt_lab.parts import PARTS, parts_of
+from lrt_lab.store import RunFolder
 from lrt_lab.suite.commands import run
 from lrt_lab.training.config import merge_configs
 
@@ -102,8 +103,17 @@ WRONG = {
         ["fit", "--model.route=LRT", "--model.schedule=SinglePass", "--trainer.max_steps=1"],
         "SinglePass never lets memory in",
     ),
+    "several-devices": (
+        ["fit", "--trainer.devices=2", "--trainer.accelerator=cpu", "--trainer.max_steps=1"],
+        "trainer.devices=2, num_nodes=1, strategy=auto: a run trains on one device",
+    ),
+    "one-device-by-a-strategy-for-several": (
+        ["fit", "--trainer.strategy=ddp", "--trainer.max_steps=1"],
+        "trainer.devices=1, num_nodes=1, strategy=ddp: a run trains on one device",
+    ),
     "no-steps": (["fit"], "trainer.max_steps=-1"),
     "missing-config": (["fit", "--config", "nope.yaml"], "nope.yaml does not exist"),
+    "folder-as-config": (["fit", "--config", "configs"], "config configs is a folder"),
     "unknown-corpus": (["prepare", "--corpus", "shakspeare"], "shakespeare"),
     "misspelt-command-option": (["prepare", "--corpsu", "x"], "(nearest: --corpus)"),
     "missing-suite": (["suite", "run", "nope.yaml"], "nope.yaml"),
@@ -154,6 +164,32 @@ def test_a_folder_that_belongs_to_another_config(
     assert "exact recurrence" in capsys.readouterr().out
     assert main(["fit", *tiny, "--trainer.max_steps=3"]) == 2
     assert "belongs to another config" in capsys.readouterr().err
+
+
+TINY = ["--model.width=8", "--model.blocks=1", "--data.length=16", "--trainer.max_steps=1"]
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["a-file", "below-a-file"])
+def test_a_folder_that_cannot_be_made(
+    below: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "taken"
+    path.write_text("")
+    path = path / "run" if below else path
+    assert main(["fit", *TINY, f"--folder={path}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"lrt-lab: run folder {path} cannot be made or written to (")
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_another_process_works_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunFolder(tmp_path).lock():
+        assert main(["fit", *TINY, f"--folder={tmp_path}"]) == 2
+    assert capsys.readouterr().err == (
+        f"lrt-lab: {tmp_path} is locked by another process: wait for it, or choose another folder\n"
+    )
 
 
 def test_switches_and_dashes() -> None:

@@ -18,6 +18,8 @@ from lrt_lab.errors import UserError
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A mapping from a YAML file, or one clear line about what is wrong with it."""
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"config {path} is a folder: give a YAML file in it")
     if not path.is_file():
         raise UserError(f"config {path} does not exist (looked from {Path.cwd()})")
     try:

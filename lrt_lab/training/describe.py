@@ -25,7 +25,8 @@ HELP = """usage: lrt-lab describe --config FILE [--config FILE ...] [--KEY VALUE
                         [--against FILE] [--json]
 
 What a config costs, by part: parameters, FLOPs per token (matrix + pointwise) of training, prefill
-and decoding, activations that training keeps, passes, decoding state. Takes no data.
+and decoding, activations that training keeps, passes, decoding state. Takes no data. All as without
+model.recompute, which keeps fewer activations and executes every pass once more.
 
   --config FILE     fragments, stacked as `lrt-lab fit` stacks them; keys as flags come last
   --against FILE    a second config beside it: the same fragments, this one on top

@@ -13,7 +13,8 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 
 from lrt_lab.console import console
-from lrt_lab.store import FINAL, RunFolder
+from lrt_lab.errors import UserError
+from lrt_lab.store import FINAL, RunFolder, RunLocked
 from lrt_lab.training.run import Run, refuse_foreign, train
 
 
@@ -37,7 +38,11 @@ class Lines:
 
 
 def fit(args: list[str]) -> int:
-    """Parse, train or resume, evaluate, and say what came out."""
+    """Parse, train or resume, evaluate, and say what came out.
+
+    Raises:
+        UserError: a bad config, or a folder that cannot be this run's now.
+    """
     run = Run(args)
     folder = Path(run.folder or Path("runs/fit") / run.hash[:10])
     # SIGTERM stops like Ctrl-C: at once, without a checkpoint in the middle of a batch.
@@ -58,6 +63,8 @@ def fit(args: list[str]) -> int:
     try:
         with RunFolder(folder).lock():
             train(args, folder, about, Lines(math.inf if terminal else 10), bars, terminal)
+    except RunLocked as locked:
+        raise UserError(f"{locked}: wait for it, or choose another folder") from None
     # Lightning turns Ctrl-C into an exit.
     except (KeyboardInterrupt, SystemExit):
         print(

@@ -103,7 +103,7 @@ class LabCLI(LightningCLI):
         parser.add_class_arguments(Recording, "recording")
         parser.link_arguments("seed", "model.seed")
         parser.link_arguments("seed", "data.init_args.seed")
-        parser.set_defaults(DEFAULTS)
+        parser.set_defaults({**DEFAULTS, "trainer.devices": 1})
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         if isinstance(args, Namespace):

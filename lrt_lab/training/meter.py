@@ -4,7 +4,8 @@ Nothing is written down per part: one training step of one row, one pass over a 
 decoded position run on the meta device, where tensors have shapes and no values, and what they
 execute is counted (`lrt_lab.training.tally`). Every sweep of every pass, its backward and the head
 of every supervised pass is counted because it is executed, so a new part needs no formula.
-Attention counts as the full rectangle of queries by keys.
+Attention counts as the full rectangle of queries by keys. `model.recompute` is not priced: it saves
+memory by executing every pass once more, and is no part of a run's identity.
 """
 
 from __future__ import annotations

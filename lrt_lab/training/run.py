@@ -67,6 +67,7 @@ class Run:
         self.steps = parsed["trainer"]["max_steps"]
         if self.steps is None or self.steps < 1:
             raise UserError(f"trainer.max_steps={self.steps}: give the number of steps, at least 1")
+        require_one_device(parsed["trainer"])
         self.folder: str | None = parsed["folder"]
         self.threads: int = parsed["threads"]
         self.config = canonical_config(parsed)
@@ -93,6 +94,18 @@ class Run:
         """Positions that one optimizer step trains on."""
         micros = self.config["trainer"]["accumulate_grad_batches"]
         return self.cli.data.batch_size * self.length * micros
+
+
+def require_one_device(trainer: Mapping[str, Any]) -> None:
+    """A run's rows, records and clocks are those of one process on one device."""
+    devices, nodes, strategy = (trainer[key] for key in ("devices", "num_nodes", "strategy"))
+    one = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    if not one or nodes != 1 or strategy != "auto":
+        raise UserError(
+            f"trainer.devices={devices}, num_nodes={nodes}, strategy={strategy}: a run trains on"
+            " one device; give devices=1 (or [2] for that GPU), one node and strategy=auto. A"
+            " suite uses several devices at once, a cell on each"
+        )
 
 
 def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
