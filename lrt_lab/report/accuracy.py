@@ -17,7 +17,7 @@ from lrt_lab.analysis.estimate import paired
 from lrt_lab.analysis.multiplicity import holm
 from lrt_lab.analysis.square import absolute
 from lrt_lab.analysis.study import GAINS
-from lrt_lab.analysis.table import Table, arrange
+from lrt_lab.analysis.table import Table
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, interval, listing, p, percent, plain
 from lrt_lab.report.records import Design, Record
@@ -121,13 +121,13 @@ def _gains(design: Design, runs: Sequence[Record], metric: str) -> list[dict[str
 
 
 def _table(design: Design, runs: Sequence[Record], metric: str) -> Table:
-    return arrange(
-        [run.cell for run in runs],
-        [run.seed for run in runs],
-        np.array([_read(run, (design.outcome,), metric) for run in runs], float),
-        cells=design.cells,
-        seeds=design.seeds,
-    )
+    # Put together by hand: of losses a table wants positive ones, and an accuracy may be 0.
+    cells = tuple(design.cells)
+    shares = np.full((len(cells), len(design.seeds)), np.nan)
+    for run in runs:
+        at = cells.index(run.cell), design.seeds.index(run.seed)
+        shares[at] = _read(run, (design.outcome,), metric)
+    return Table(cells, design.seeds, shares)
 
 
 def _contrasts(design: Design, cells: list[str]) -> list[Contrast]:
@@ -158,8 +158,10 @@ def verdict(results: Results) -> list[str]:
             said.append(f"{_at(place)}no interval: fewer than two complete pair blocks.")
             continue
         alpha = results["suite"]["alpha"]
-        shown = [row for row in rows if row["p_holm"] < alpha and row["point"] > 0]
-        worse = [row for row in rows if row["p_holm"] < alpha and row["point"] < 0]
+        # Differences that are 0 in every seed have no p.
+        told = [row for row in rows if row["p_holm"] is not None and row["p_holm"] < alpha]
+        shown = [row for row in told if row["point"] > 0]
+        worse = [row for row in told if row["point"] < 0]
         rest = [row for row in rows if row not in shown and row not in worse]
         parts = [
             f"{words}: {listing([_named(row) for row in group])}"

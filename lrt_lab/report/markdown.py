@@ -225,7 +225,8 @@ def _provenance(results: Results) -> list[str]:
         parts.append(
             "**Mixed code versions**: these runs come from more than one state of the code."
         )
-    if len(found["data"]) > 1:
+    # Which task is which is for the suite's axes to say.
+    if sum("task" not in data for data in found["data"]) > 1:
         parts.append("**Mixed data**: these runs did not all see the same corpus.")
     lines = [
         f"- commit `{c['commit']}`{' with uncommitted changes' if c['dirty'] else ''}: "

@@ -12,6 +12,7 @@ from scipy import stats
 from lrt_lab.analysis.square import Square
 from lrt_lab.errors import UserError
 from lrt_lab.report.accuracy import section, verdict
+from lrt_lab.report.markdown import render
 from lrt_lab.report.records import Design, Record
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import require_one_evaluation
@@ -24,7 +25,7 @@ ARMS = ("plain", "LRT")
 TASKS = ("s5", "parity")
 #: Last accuracy by cell and seed; LRT gains .4 on s5 and nothing on parity.
 SHARES = {
-    "s5+plain": [0.10, 0.12, 0.08, 0.11],
+    "s5+plain": [0.10, 0.12, 0.00, 0.11],
     "s5+LRT": [0.50, 0.53, 0.47, 0.52],
     "parity+plain": [0.90, 0.80, 0.85, 0.88],
     "parity+LRT": [0.85, 0.86, 0.84, 0.87],
@@ -101,7 +102,7 @@ def test_the_section_shows_every_reading_and_every_seed() -> None:
         assert words in text.lower()
     said = verdict(results)
     assert "last position, exact recurrence, 95% intervals" in said[0]
-    assert said[1].startswith("**s5**: gain shown: s5+LRT (+0.40")
+    assert said[1].startswith("**s5**: gain shown: s5+LRT (+0.42")
     assert said[2].startswith("**parity**: neither shown: parity+LRT (")
     assert opening(results) == said
 
@@ -124,10 +125,21 @@ def test_by_loss_the_tables_are_shown_and_no_gain() -> None:
     assert "No 2x2" in opening(results)[0]
 
 
+def test_a_difference_of_nothing_is_not_shown() -> None:
+    same = [record(cell, seed, 0.0) for cell in SHARES for seed in SEEDS]
+    results = summarise(design(), same)
+    assert results["accuracy"]["gains"][0]["p_holm"] is None
+    assert "neither shown: s5+LRT" in verdict(results)[1]
+
+
 def test_text_has_no_accuracy() -> None:
     plain = [Record("s5+plain", 1, loss=1.0, final={"test": {"bytes": 9, "exact": {"loss": 1.0}}})]
     results = summarise(design(metric="loss"), plain)
     assert results["accuracy"] is None and section(results) == []
+
+
+def test_several_tasks_are_no_mixed_data() -> None:
+    assert "Mixed data" not in render(summarise(design(), records()))
 
 
 def test_each_task_has_one_slice() -> None:
