@@ -20,9 +20,10 @@ from torch import Tensor
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Shape
+from lrt_lab.layers.parameter import Init
 from lrt_lab.routes.base import Route, Traits
 from lrt_lab.routes.injection import IDENTITY, Injection
-from lrt_lab.routes.retain import Gather, slot_sources
+from lrt_lab.routes.retain import Gather, Queries, slot_sources
 
 Retain = Literal["block", "gather", "bank"]
 Enters = Literal["injection", "read", "source"]
@@ -43,9 +44,14 @@ class Composed(Injection, Route, ABC):
         count: number of selections of "gather".
         scale: divides their logits.
         eps: inside their keys' root mean square.
+        queries: theirs, one for each selection and source ("pairwise"), one for each selection
+            ("shared"), or made from each position's top state ("input").
         projections: of the injection: one pair "shared" by all blocks, or "layerwise".
         gamma: initial scale of the injection.
     """
+
+    #: What the queries of "gather" start from; None is zero.
+    query_init: Init | None = None
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Composed(Injection, Route, ABC):
         count: int = 1,
         scale: float = 1.0,
         eps: float = 1e-6,
+        queries: Queries = "pairwise",
         projections: Literal["shared", "layerwise"] = "shared",
         gamma: float = 0.1,
     ) -> None:
@@ -69,6 +76,8 @@ class Composed(Injection, Route, ABC):
             )
         if enters not in ("injection", "read", "source"):
             raise UserError(f"route.enters={enters!r}: give injection, read or source")
+        if queries not in ("pairwise", "shared", "input"):
+            raise UserError(f"route.queries={queries!r}: give pairwise, shared or input")
         if projections not in ("shared", "layerwise"):
             raise UserError(f"route.projections={projections!r}: give shared or layerwise")
         if readers is not None and enters != "source":
@@ -78,7 +87,7 @@ class Composed(Injection, Route, ABC):
             )
         self.retain, self.source, self.enters = retain, source, enters
         self.readers = None if readers is None else frozenset(readers)
-        self.count, self.scale, self.eps = count, scale, eps
+        self.count, self.scale, self.eps, self.queries = count, scale, eps, queries
         self.projections, self.initial_gamma = projections, gamma
         self.injects = enters != "source"
         port = {"injection": ("enter",), "read": ("read",), "source": ()}
@@ -98,8 +107,16 @@ class Composed(Injection, Route, ABC):
             case "block":
                 self.kept, self.needs = 1, self.setup_block(shape)
             case "gather":
-                self.kept, self.needs = self.count, Taps(bank=True)
-                self.gather = Gather(shape, self.kept, self.kept, self.scale, self.eps)
+                self.kept, self.needs = self.count, Taps(bank=True, top=self.queries == "input")
+                self.gather = Gather(
+                    shape,
+                    self.kept,
+                    self.kept,
+                    self.scale,
+                    self.eps,
+                    self.queries,
+                    self.query_init,
+                )
             case "bank":
                 self.kept, self.needs = shape.units + 1, Taps(bank=True)
         self.carries = (self.kept, shape.width)
@@ -130,7 +147,8 @@ class Composed(Injection, Route, ABC):
         arrived, outputs = rest[: self.slots], rest[self.slots :]
         if self.retain == "bank":
             return torch.stack([value for value, _ in (embedding, *outputs)], dim=-2)
-        return self.gather([embedding, *(arrived or slot_sources(memory, at, self.kept)), *outputs])
+        arrived = arrived or slot_sources(memory, at, self.kept)
+        return self.gather([embedding, *arrived, *outputs], taps["top"])
 
     def receive(self, carried: Tensor, present: Tensor, at: View) -> Memory:
         return super().receive(self.change(carried, present, at), present, at)

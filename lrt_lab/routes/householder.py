@@ -7,11 +7,12 @@ the token x_t that it meets, with one table m of token vectors for all slots:
 
 A reflection keeps the norm of what was gathered, whatever v_s: the projection chooses how the state
 turns. The slots z_s are depth sources of position t and part of the bank that the next one gathers.
+`lrt_lab.routes.turns` has other ways to turn.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +20,15 @@ from torch import Tensor
 
 from lrt_kernels import no_autocast, wide
 from lrt_lab.errors import UserError
-from lrt_lab.frame import View
-from lrt_lab.layers import Shape, constant, fan_in, parameter, rms_norm
-from lrt_lab.routes.composed import Composed, Enters, Retain
+from lrt_lab.frame import Memory, View
+from lrt_lab.layers import Shape, constant, fan_in, parameter
+from lrt_lab.routes.compactor import Compactor, Gate
+from lrt_lab.routes.composed import Enters, Retain
+from lrt_lab.routes.retain import Queries
+from lrt_lab.routes.turns import TURNS
 
 
-class Householder(Composed):
+class Householder(Compactor):
     """s3e42's compactor: slots gather the bank, and a token-conditioned reflection turns them.
 
     Queries, biases and the token table start at 0, 0 and 1; the projections are random, since a
@@ -32,6 +36,12 @@ class Householder(Composed):
 
     Args:
         count: number of slots that gather.
+        turn: "reflection"; "generalised", I - b n n' with a gate b in (0, 2); "double", two
+            reflections; "cayley", a rotation in the plane of two directions; "delta", a gated delta
+            write into the slot that had arrived.
+        gate: of the token: "none"; "lookup", one table for all slots; "embedding".
+        queries: of the gather: "pairwise", one for each slot and source; "shared", one for each
+            slot; "input", one for each slot and position, made from the top state.
         scale: divides the logits of the gather.
         eps: inside the root mean squares.
         retain: "gather"; "block", one slot that holds one block's state; "bank", one slot for the
@@ -44,6 +54,9 @@ class Householder(Composed):
     def __init__(
         self,
         count: int = 2,
+        turn: Literal["reflection", "generalised", "double", "cayley", "delta"] = "reflection",
+        gate: Gate = "lookup",
+        queries: Queries = "pairwise",
         scale: float = 16.0,
         eps: float = 1e-6,
         retain: Retain = "gather",
@@ -51,38 +64,56 @@ class Householder(Composed):
         enters: Enters = "source",
         readers: list[int] | None = None,
     ) -> None:
-        if count < 1:
-            raise UserError(f"route.count={count}: there must be at least one slot")
-        super().__init__(retain, source, enters, readers, count, scale, eps)
+        super().__init__(count, gate, queries, scale, eps, retain, source, enters, readers)
+        if turn not in TURNS:
+            raise UserError(f"route.turn={turn!r}: give {', '.join(TURNS)}")
+        self.how = TURNS[turn]
 
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
-        width = shape.width
-        self.table = parameter(shape.vocab, width, init=constant(1.0), role="embedding")
+        width, how = shape.width, self.how
         self.turn = torch.nn.ParameterList(
-            parameter(width, width, init=fan_in, role="matrix") for _ in range(self.kept)
+            parameter(width, width, init=fan_in, role="matrix")
+            for _ in range(self.kept * how.vectors)
         )
+        if how.gates:
+            each = (self.kept, len(how.gates))
+            self.gate_weight = parameter(*each, width, init=constant(0.0), role="connection")
+            self.gate_bias = torch.nn.ParameterList(
+                parameter(self.kept, init=constant(start), role="connection") for start in how.gates
+            )
+        if how.before:
+            self.carries = (2 * self.kept, width)
+
+    def emit(self, taps: dict[Any, Any], memory: Memory | None, at: View) -> Tensor:
+        g = super().emit(taps, memory, at)
+        if not self.how.before:
+            return g
+        before = torch.zeros_like(g) if memory is None else memory.value.to(g.dtype)
+        return torch.cat([g, before], dim=-2)
 
     def change(self, retained: Tensor, present: Tensor, at: View) -> Tensor:
         # What is absent is an arbitrary number: made harmless here, before it is divided by.
-        g = torch.where(present[..., None, None], retained, 1.0)
-        gated = F.embedding(at.ids, self.table).unsqueeze(-2) * rms_norm(g, self.eps)
-        vectors = [F.linear(own, w) for own, w in zip(gated.unbind(-2), self.turn, strict=True)]
-        return reflect(g, torch.stack(vectors, dim=-2))
+        g, *before = torch.where(present[..., None, None], retained, 1.0).split(self.kept, dim=-2)
+        gated = self.gated(g, at)
+        return self.how(g, self.directions(gated), self.gates(gated), *before)
 
+    def directions(self, gated: Tensor) -> list[Tensor]:
+        """v, ``(B, P, kept, d)`` each."""
+        slots = gated.unbind(-2)
+        made = [
+            F.linear(own, w) for own, w in zip(slots * self.how.vectors, self.turn, strict=True)
+        ]
+        return list(torch.stack(made, dim=-2).split(self.kept, dim=-2))
 
-def reflect(g: Tensor, v: Tensor) -> Tensor:
-    """g mirrored in the hyperplane normal to v, ``(..., d)`` each; g itself where v is zero.
-
-    In float32 or wider, so that the norm survives thousands of positions.
-    """
-    with no_autocast(g.device.type):
-        dtype = wide(g.dtype)
-        state, normal = g.to(dtype), v.to(dtype)
-        tiny = torch.finfo(dtype).tiny
-        # Squares of very small numbers would vanish. The result does not depend on this scale, so
-        # neither does its gradient.
-        largest = normal.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
-        normal = F.normalize(normal / largest, dim=-1, eps=tiny)
-        along = (normal * state).sum(-1, keepdim=True)
-        return (state - 2 * normal * along).to(g.dtype)
+    def gates(self, gated: Tensor) -> list[Tensor]:
+        """The turn's logits, ``(B, P, kept, 1)`` each."""
+        if not self.how.gates:
+            return []
+        with no_autocast(gated.device.type):
+            dtype = wide(gated.dtype)
+            made = torch.einsum("...sd,sgd->g...s", gated.to(dtype), self.gate_weight.to(dtype))
+            return [
+                (logit + bias.to(dtype)).unsqueeze(-1)
+                for logit, bias in zip(made, self.gate_bias, strict=True)
+            ]

@@ -17,10 +17,11 @@ def test_zero_memory_is_no_memory_where_the_traits_say_so(backbone: Case, route:
     decoder, frame = small_decoder(backbone(), route()), Frame(tokens())
     with torch.no_grad():
         none = decoder.sweep(frame, frame.positions)
-        zero = torch.zeros_like(none.carried)
-        present = torch.ones_like(frame.ids, dtype=torch.bool)
+        left = decoder.memory(torch.zeros_like(none.carried), frame, frame.positions)
+        # What enters need not have the shape of what left.
+        zero, present = torch.zeros_like(left.value), torch.ones_like(frame.ids, dtype=torch.bool)
         absent = Memory(zero, ~present)
-        entering = [Memory(zero, present), decoder.memory(zero, frame, frame.positions)]
+        entering = [Memory(zero, present), left]
         off = [
             error(decoder.sweep(frame, frame.positions, m).hidden, none.hidden) for m in entering
         ]

@@ -29,7 +29,7 @@ def test_one_position_by_hand() -> None:
     assert error(out.carried[:, :, 0], gathered) <= SAME
     memory = decoder.memory(out.carried, frame, frame.positions)
     gated = rms_norm(gathered[:, 0]) * decoder.embedding[frame.ids[:, 1]]
-    ffn = decoder.route.ffn
+    (ffn,) = decoder.route.ffn
     expected = F.relu(gated @ ffn.up.T).square() @ ffn.down.T
     assert error(memory.value[:, 1, 0], expected) <= SAME
     assert not memory.value[:, 0].any()

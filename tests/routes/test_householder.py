@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lrt_kernels import depth_score
 from lrt_lab.backbones import PairwiseAttentionResiduals
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame, View
 from lrt_lab.mixers import Attention
-from lrt_lab.routes import Householder, NoRoute, householder
-from lrt_lab.routes.householder import reflect
+from lrt_lab.routes import Householder, NoRoute
+from lrt_lab.routes.turns import TURNS
 from lrt_lab.schedules import Jacobi
 from tests.support.compare import SAME, error
 from tests.support.golden import golden
@@ -22,6 +21,10 @@ from tests.support.models import documents, run, small_decoder, tokens
 
 STATES = {"rtol": 1e-9, "atol": 1e-10}
 WIDTH, BLOCKS, VOCAB = 12, 8, 7
+
+
+def reflect(g: Tensor, v: Tensor) -> Tensor:
+    return TURNS["reflection"](g, [v])
 
 
 def compactor(arrays: dict[str, Tensor]) -> Householder:
@@ -38,32 +41,26 @@ def compactor(arrays: dict[str, Tensor]) -> Householder:
     return found
 
 
-def test_what_the_compactor_computes_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_compactor_computes_on_its_way() -> None:
     arrays = golden("s3e42_compactor")
     route = compactor(arrays)
     assert route.eps == float(arrays["eps"])
-    gather, bank = route.gather, [(r.unsqueeze(1), None) for r in arrays["bank"].unbind(1)]
-    scores = [
-        depth_score(r, q, gather.eps, b, gather.scale)
-        for (r, _), q, b in zip(bank, gather.query, gather.bias, strict=True)
-    ]
+    bank = [(r.unsqueeze(1), None) for r in arrays["bank"].unbind(1)]
+    top = torch.zeros_like(bank[0][0])
     # (B, S, N), as the file has them.
-    logits = torch.stack(scores, dim=-1)[:, 0]
+    logits = torch.stack(
+        [torch.stack(own, dim=-1) for own in route.gather.logits([r for r, _ in bank], top)], dim=-2
+    )[:, 0]
     assert_close(logits.detach(), arrays["logits"], **STATES)
-    assert_close(logits.softmax(-1).detach(), arrays["alpha"], **STATES)
-    met: list[tuple[Tensor, Tensor]] = []
-
-    def met_by(g: Tensor, v: Tensor) -> Tensor:
-        met.append((g, v))
-        return reflect(g, v)
-
-    monkeypatch.setattr(householder, "reflect", met_by)
+    assert_close(route.gather.weights(bank, top)[:, 0].detach(), arrays["alpha"], **STATES)
     ids = arrays["token_ids"].unsqueeze(1)
     at = View(range(1), 1, ids, torch.zeros_like(ids, dtype=torch.bool))
-    route.receive(route.emit({"bank": bank}, None, at), ~at.start, at)
-    ((gathered, v),) = ((g[:, 0].detach(), v[:, 0].detach()) for g, v in met)
+    gathered = route.emit({"bank": bank, "top": top}, None, at)
+    (v,) = route.directions(route.gated(gathered, at))
+    v = v[:, 0].detach()
     assert_close(v, arrays["v"], **STATES)
-    assert_close(reflect(gathered, arrays["normal"]), arrays["slots"], **STATES)
+    turned = reflect(gathered[:, 0].detach(), arrays["normal"])
+    assert_close(turned, arrays["slots"], **STATES)
     assert_close(v / v.norm(dim=-1, keepdim=True), arrays["normal"], **STATES)
 
 
@@ -72,7 +69,8 @@ def test_the_compactor_and_its_gradients() -> None:
     route, bank = compactor(arrays), arrays["bank"].clone().requires_grad_()
     ids = arrays["token_ids"].unsqueeze(1)
     at = View(range(1), 1, ids, torch.zeros_like(ids, dtype=torch.bool))
-    gathered = route.emit({"bank": [(r.unsqueeze(1), None) for r in bank.unbind(1)]}, None, at)
+    sources = [(r.unsqueeze(1), None) for r in bank.unbind(1)]
+    gathered = route.emit({"bank": sources, "top": sources[0][0]}, None, at)
     assert_close(gathered[:, 0].detach(), arrays["gather"], **STATES)
     memory = route.receive(gathered, ~at.start, at)
     assert_close(memory.value[:, 0].detach(), arrays["slots"], **STATES)

@@ -51,8 +51,20 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"enters": "source", "retain": "gather"},
         {"retain": "bank"},
     ),
-    "GatherFFN": ({"retain": "block", "enters": "injection"},),
-    "Householder": ({"retain": "bank"},),
+    "GatherFFN": (
+        {"retain": "block", "enters": "injection"},
+        {"upto": "gather", "count": 2},
+        {"upto": "norm", "count": 2, "enters": "read"},
+        {"upto": "token", "gate": "lookup"},
+        {"upto": "linear", "count": 2},
+    ),
+    "Householder": (
+        {"retain": "bank"},
+        {"turn": "generalised", "gate": "none"},
+        {"turn": "double", "queries": "shared", "count": 1},
+        {"turn": "cayley", "gate": "embedding", "queries": "input"},
+        {"turn": "delta", "count": 4},
+    ),
     "FullBandwidth": (
         {"state": "raw", "gate_norm": False, "input_norm": False},
         {"fuse": "concat"},
@@ -150,6 +162,8 @@ def plain(*parts: Case) -> bool:
 
 #: Routes that meet every backbone, and schedules that meet these pairs, in every test.
 CORE = ("NoRoute", "LRT")
+#: Routes of many variants, of which most are for a backbone that chooses among its sources.
+COMPACTORS = ("GatherFFN", "Householder")
 CORE_SCHEDULES = ("Interleaved", "Jacobi", "Jacobi(count=3)", "Serial", "SinglePass")
 
 
@@ -157,6 +171,8 @@ def near(backbone: Case, route: Case) -> bool:
     """Whether this pair is tried on more than the exact recurrence."""
     if route.part.__name__ in CORE:
         return plain(backbone, route) or anchored(backbone, route)
+    if route.part.__name__ in COMPACTORS and not plain(route):
+        return backbone.name == "AttentionResiduals"
     return backbone.name in ANCHORS
 
 
