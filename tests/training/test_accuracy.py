@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback
 
 from lrt_lab.data.batch import ANSWER, IGNORED, QUESTION, framed
 from lrt_lab.data.slices import EvaluationSlice
@@ -20,6 +19,7 @@ from lrt_lab.training.metrics import Accuracy, Nats
 from lrt_lab.training.run import train
 from tests.support.models import small_decoder
 from tests.support.registry import BACKBONES, MIXERS, RECURRENT, ROUTES, Case, plain
+from tests.training import tiny
 
 
 def test_shares_of_right_answers_over_what_is_predicted() -> None:
@@ -158,17 +158,6 @@ def test_coconut_learns_reachability_through_the_command(tmp_path: Path) -> None
     assert test["exact"]["loss"] == pytest.approx(test["last_pass"]["loss"], rel=1e-4)
 
 
-class Cut(Callback):
-    """Stops the process' work after so many steps."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            raise KeyboardInterrupt
-
-
 def test_a_task_is_trained_killed_and_resumed(tmp_path: Path) -> None:
     """The same record, whether a run was cut or not."""
     config = {
@@ -190,7 +179,7 @@ def test_a_task_is_trained_killed_and_resumed(tmp_path: Path) -> None:
     train(config, tmp_path / "whole", about)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(config, tmp_path / "cut", about, callbacks=(Cut(5),))
+        train(config, tmp_path / "cut", about, callbacks=(tiny.Cut(5),))
     train(config, tmp_path / "cut", about)
     whole, resumed = (
         [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]

@@ -86,6 +86,17 @@ class KillAt(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Cut(Callback):
+    """Ends training after so many steps, before the checkpoint of the last one."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     register(Path(sys.argv[1]))
     killer = KillAt(int(sys.argv[3]))
