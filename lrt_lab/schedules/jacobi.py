@@ -27,7 +27,7 @@ class Jacobi(Schedule):
             none out, since a gap in the counts shows in decoding; null is always ``count``, which
             is also what evaluation mode runs. With fewer passes the last of the weights apply.
         damping: share of what was fed into a pass in what is fed into the next one.
-        detach: let no gradient cross from one pass to the next.
+        backward: how many of the last feedback edges gradients cross; null is all of them, 0 none.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Jacobi(Schedule):
         weights: Sequence[float] | None = None,
         fewest: int | None = None,
         damping: float = 0.0,
-        detach: bool = False,
+        backward: int | None = None,
     ) -> None:
         if count < 1:
             raise UserError(f"schedule.count={count}: there must be at least one pass")
@@ -55,7 +55,9 @@ class Jacobi(Schedule):
         if not 0 <= damping < 1:
             raise UserError(f"schedule.damping={damping}: give 0 (none) or more, and less than 1")
         self.count, self.fewest = count, fewest
-        self.damping, self.detach = damping, detach
+        if backward is not None and backward < 0:
+            raise UserError(f"schedule.backward={backward}: give 0 or more, or null for all edges")
+        self.damping, self.backward = damping, backward
         self.weights = [weight / sum(weights) for weight in weights]
 
     def passes(self, decoder: Decoder, frame: Frame, clock: Clock) -> Iterator[Pass]:
@@ -65,7 +67,10 @@ class Jacobi(Schedule):
             out = decoder.sweep(frame, frame.positions, memory)
             yield Pass(out.positions, out.hidden, weight, f"pass {number}")
             if number < len(weights) and out.carried is not None:
-                carried = out.carried.detach() if self.detach else out.carried
+                # So many feedback edges lie after this pass, its own included.
+                edges = len(weights) - number
+                cut = self.backward is not None and edges > self.backward
+                carried = out.carried.detach() if cut else out.carried
                 if fed is not None and self.damping:
                     carried = self.damping * fed + (1 - self.damping) * carried
                 fed = carried
@@ -92,6 +97,6 @@ class Jacobi(Schedule):
             return super().mixture()
         counts = range(self.fewest, self.count + 1)
         return [
-            (1 / len(counts), Jacobi(k, self.last(k), None, self.damping, self.detach))
+            (1 / len(counts), Jacobi(k, self.last(k), None, self.damping, self.backward))
             for k in counts
         ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jsonargparse
@@ -15,10 +15,12 @@ import torch
 import yaml
 
 from lrt_lab.assembly import DEFAULTS, TEXT, assemble
+from lrt_lab.console import console
 from lrt_lab.errors import UserError
 from lrt_lab.training.config import merge, merge_configs
 from lrt_lab.training.meter import Cost, measure
 from lrt_lab.training.optimizer import Optimization
+from lrt_lab.training.published import Published
 from lrt_lab.wording import nearest
 
 HELP = """usage: lrt-lab describe --config FILE [--config FILE ...] [--KEY VALUE ...]
@@ -32,7 +34,7 @@ model.recompute, which keeps fewer activations and executes every pass once more
   --against FILE    a second config beside it: the same fragments, this one on top
   --json            all numbers as JSON"""
 #: Sections of a config that do not change what a token costs.
-ASIDE = ("trainer", "evaluation", "recording", "seed", "threads", "folder")
+ASIDE = ("trainer", "evaluation", "recording", "seed", "threads", "folder", "published")
 
 
 @dataclass
@@ -58,7 +60,20 @@ def describe(args: list[str]) -> int:
     from lrt_lab.training.tables import show
 
     show(costs)
+    if line := published(request.config).beside(costs[0].total):
+        console().print(line, markup=False)
     return 0
+
+
+def published(config: Mapping[str, Any]) -> Published:
+    """What the config says of its source."""
+    given = config.get("published") or {}
+    known = [field.name for field in fields(Published)]
+    for key in given:
+        if key not in known:
+            hint = nearest(key, known)
+            raise UserError(f"published: unknown option {key!r}{hint}; it takes {', '.join(known)}")
+    return Published(**given)
 
 
 def read(args: list[str]) -> Request:

@@ -26,6 +26,7 @@ from lrt_lab.parts import parts_of
 from lrt_lab.training.config import merge_configs
 from lrt_lab.training.evaluate import Evaluation
 from lrt_lab.training.explain import explain
+from lrt_lab.training.published import Published
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class LabCLI(LightningCLI):
         )
         parser.add_class_arguments(Evaluation, "evaluation")
         parser.add_class_arguments(Recording, "recording")
+        parser.add_class_arguments(Published, "published")
         parser.link_arguments("seed", "model.seed")
         parser.link_arguments("seed", "data.init_args.seed")
         parser.set_defaults({**DEFAULTS, "trainer.devices": 1})

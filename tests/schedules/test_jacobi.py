@@ -1,4 +1,4 @@
-"""Options of Jacobi: drawn pass counts, damping, detaching."""
+"""Options of Jacobi: drawn pass counts, damping, truncated gradients."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_damping_keeps_the_fixed_point_and_takes_longer_to_reach_it() -> None:
 def test_detaching_cuts_every_feedback_edge() -> None:
     """The last pass alone then teaches as if its memory were data."""
     gradients = []
-    for schedule in (Jacobi(3, [0, 0, 1], detach=True), Jacobi(3, [0, 0, 1])):
+    for schedule in (Jacobi(3, [0, 0, 1], backward=0), Jacobi(3, [0, 0, 1])):
         decoder, frame = small_decoder(route=LRT()), Frame(tokens())
         run(schedule, decoder, frame)[-1].hidden.square().sum().backward()
         gradients.append(decoder.embedding.grad)
@@ -76,6 +76,30 @@ def test_detaching_cuts_every_feedback_edge() -> None:
     decoder.sweep(frame, frame.positions, memory).hidden.square().sum().backward()
     assert error(gradients[0], decoder.embedding.grad) <= SAME
     assert error(gradients[0], gradients[1]) > DIFFERENT
+
+
+@pytest.mark.parametrize("backward", [0, 1, 2, 3, None])
+def test_gradients_cross_the_last_feedback_edges_only(backward: int | None) -> None:
+    """With the last pass alone scored, what left pass p learns within ``backward`` edges of it."""
+    decoder, frame = small_decoder(route=LRT()), Frame(tokens())
+    left, sweep = [], decoder.sweep
+
+    def noting(*args, **options):
+        out = sweep(*args, **options)
+        out.carried.retain_grad()
+        left.append(out.carried)
+        return out
+
+    decoder.sweep = noting
+    run(Jacobi(4, [0, 0, 0, 1], backward=backward), decoder, frame)[-1].hidden.sum().backward()
+    learns = [carried.grad is not None and bool(carried.grad.any()) for carried in left[:3]]
+    assert learns == [edges <= (3 if backward is None else backward) for edges in (3, 2, 1)]
+
+
+def test_no_fewer_edges_than_none() -> None:
+    line = r"^schedule.backward=-1: give 0 or more, or null for all edges$"
+    with pytest.raises(UserError, match=line):
+        Jacobi(2, backward=-1)
 
 
 @pytest.mark.parametrize("fewest", [0, 3])

@@ -73,7 +73,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"subsets": 3},
         {"subsets": 2, "rounds": 2, "warmup": 1},
     ),
-    "Jacobi": ({"count": 3}, {"count": 4, "fewest": 2, "damping": 0.25, "detach": True}),
+    "Jacobi": ({"count": 3}, {"count": 4, "fewest": 2, "damping": 0.25, "backward": 0}),
     "Curriculum": (),
     "PassMix": ({"shares": (1, 1), "normalize": True, "prefixes": False, "jitter": 0.0},),
     "MiddleJacobi": ({"forward": 3, "backward": 1},),
