@@ -59,8 +59,9 @@ def variants(design: Design) -> list[Contrast]:
     """In a design without a square: every other cell's gain over the baseline, in a sweep at its
     default.
     """
-    aside = {cell for rungs in design.ladders.values() for cell in rungs}
-    aside |= {twin.cell for twin in design.twins}
+    # A cell stands on its own ladder, and is set aside by its other budgets alone.
+    aside = {rung for cell, rungs in design.ladders.items() for rung in rungs if rung != cell}
+    aside |= design.again | {twin.cell for twin in design.twins}
     if design.sweep is not None:
         axis, default = design.sweep
         aside |= {cell for cell, axes in design.cells.items() if axes[axis] != default}

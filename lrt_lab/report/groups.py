@@ -30,10 +30,10 @@ def grouped(losses: Table, design: Design, records: Sequence[Record]) -> dict[st
         return None
     axis, described = design.groups["axis"], design.groups["values"]
     base = design.groups["baseline"]
-    twins = {twin.cell for twin in design.twins}
+    aside = design.again | {twin.cell for twin in design.twins}
     places: dict[str, dict[str, str]] = {}
     for cell, axes in design.cells.items():
-        if cell not in twins:
+        if cell not in aside:
             others = "+".join(str(value) for name, value in axes.items() if name != axis)
             places.setdefault(others, {})[str(axes[axis])] = cell
 

@@ -25,7 +25,9 @@ def ladder(design: Design, cell: str) -> list[str]:
     """The cells that are one model at several completed budgets, `cell` among them."""
     if cell in design.ladders:
         return list(dict.fromkeys((cell, *design.ladders[cell])))
-    return [name for name, axes in design.cells.items() if dict(axes) == dict(design.cells[cell])]
+    others = {twin.cell for twin in design.twins if not twin.same_model}
+    own = dict(design.cells[cell])
+    return [c for c, axes in design.cells.items() if dict(axes) == own and c not in others]
 
 
 def cost_of(records: Sequence[Record], cell: str, cost: str) -> float:

@@ -27,11 +27,12 @@ def rates(design: Design) -> dict[str, Any] | None:
         rows.append(
             {
                 "cell": name,
-                "factor": choice["factor"],
+                # As it names the losses: a factor beyond the grid may have more digits.
+                "factor": float(f"{choice['factor']:g}"),
                 "inside": choice["inside"],
                 "losses": [{"factor": f, "loss": losses[f]} for f in sorted(losses)],
                 "per_seed": [choice["losses"][f"{f:g}"] for f in sorted(losses)],
-                "best": losses[float(choice["factor"])],
+                "best": losses[float(f"{choice['factor']:g}")],
                 "default": losses.get(1.0),
             }
         )

@@ -66,6 +66,11 @@ class Twin:
     as_: str
     match: str
 
+    @property
+    def same_model(self) -> bool:
+        """Whether it is its cell's model, with other steps, and not a wider or narrower one."""
+        return self.match not in ("parameters", "decode_flops")
+
 
 @dataclass(frozen=True)
 class Design:

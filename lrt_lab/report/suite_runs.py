@@ -62,8 +62,8 @@ def design_of(plan: Mapping[str, Any]) -> Design:
     cells = _in_order(cells, ordered, {*twins, *repeated})
     ends = statistics.get("axes") or {}
     own = {c: a for c, a in cells.items() if c not in twins and c not in repeated}
-    # A default rate among tuned ones would bend the line between budgets.
-    slow = set(defaults.values())
+    # A default rate among tuned ones, or another width, would bend the line between budgets.
+    bent = {*defaults.values(), *(twin.cell for twin in twins.values() if not twin.same_model)}
     floor = statistics.get("floor")
     swept = statistics.get("sweep")
     sweep = (swept["axis"], swept["default"]) if swept else None
@@ -77,7 +77,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         groups=_groups(statistics.get("groups"), ends),
         ladders={
             cell: [by[cell] for by in rungs.values() if cell in by]
-            or [c for c, axes in cells.items() if axes == cells[cell] and c not in slow]
+            or [c for c, axes in cells.items() if axes == cells[cell] and c not in bent]
             for cell in (own if repeated else ())
         },
         squares=statistics.get("squares") or {},

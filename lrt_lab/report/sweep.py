@@ -34,10 +34,10 @@ def best(losses: Table, design: Design, curves: Sequence[Curve]) -> dict[str, An
         for curve in curves
         if curve.series == SERIES and len(curve.loss) == len(design.seeds)
     }
-    twins = {twin.cell for twin in design.twins}
+    aside = design.again | {twin.cell for twin in design.twins}
     variants: dict[str, dict[str, str]] = {}
     for cell, axes in design.cells.items():
-        if cell not in twins:
+        if cell not in aside:
             variants.setdefault(_variant(axes, axis), {})[str(axes[axis])] = cell
     chosen = {
         variant: min((c for c in tried.values() if c in final), key=final.__getitem__, default=None)

@@ -217,6 +217,7 @@ def _session(lab: Launch | Tuner, work: Callable[[], int], dry_run: bool) -> int
 
 def _load(suite: str, scale: str) -> tuple[Suite, Scale]:
     declared = load(Path(suite))
+    expansion.require_cells(declared)
     return declared, declared.scale(scale)
 
 

@@ -161,7 +161,7 @@ def load(path: Path) -> Suite:
     twins = section(top.get("twins") or {}, f"{path}: twins")
     tuning = extras.tuning(top.get("tuning"), tuple(twins), f"{path}: tuning")
     rungs = tuple(entry.name for entry in again)
-    return Suite(
+    suite = Suite(
         name=require_name("suite", top["suite"], str(path)),
         title=text(top, "title", str(path)),
         hypothesis=text(top, "hypothesis", str(path)),
@@ -186,6 +186,28 @@ def load(path: Path) -> Suite:
         tuning=tuning,
         scaling=laws.scaling(top.get("scaling"), axes, f"{path}: scaling"),
     )
+    _require_whole(suite)
+    return suite
+
+
+def _require_whole(suite: Suite) -> None:
+    """Raise for what is wrong between sections: names that two of them give, twins without rate."""
+    for scale in suite.scales.values():
+        names = [entry.name for entry in suite.again]
+        names += [twin.name for twin in (*suite.twins, *scale.twins)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UserError(
+                f"{suite.path}: scale {scale.name} has two changes of a cell called '{twice[0]}' "
+                "among 'again' and 'twins'; each makes cells of that name."
+            )
+    tuned = () if suite.tuning is None else suite.tuning.twins
+    for twin in suite.twins:
+        if twin.name in tuned and twin.at is not None:
+            raise UserError(
+                f"{suite.path}: tuning.twins has {twin.name}, whose partner is run at {twin.at} "
+                "and not tuned; leave it out, and it takes the rate of the nearest tuned schedule."
+            )
 
 
 def _axes(tree: object, where: str) -> dict[str, dict[str, dict[str, Any]]]:

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from lrt_lab.errors import UserError
+from lrt_lab.suite.checks import require_known
 from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.extras import selects
 from lrt_lab.suite.match import Match
@@ -91,6 +92,17 @@ def cells(suite: Suite, scale: Scale) -> list[Cell]:
                     relation = TwinOf(twin.match, cell.name, target)
                     twins.append(replace(cell, name=f"{cell.name}@{twin.name}", twin=relation))
     return [*plain, *again, *twins]
+
+
+def require_cells(suite: Suite) -> None:
+    """Raise for a cell that a contrast or a square names and no scale runs: it would drop out."""
+    statistics = suite.statistics
+    known = {cell.name: None for scale in suite.scales.values() for cell in cells(suite, scale)}
+    for name, weights in statistics.contrasts.items():
+        require_known("cell", weights, known, f"{suite.path}: statistics.contrasts.{name}")
+    for name, found in statistics.squares.items():
+        both = [*found, *map(str, found.values())]
+        require_known("cell", both, known, f"{suite.path}: statistics.squares.{name}")
 
 
 def runs(suite: Suite, scale: Scale) -> list[Run]:

@@ -67,10 +67,10 @@ def again(tree: object, axes: Axes, where: str) -> tuple[Again, ...]:
         parts = section(entry, place, ("of", "times", "tuned"), optional=("times", "tuned"))
         times = number(parts.get("times", 1), f"{place}.times")
         tuned = parts.get("tuned", True)
-        if times <= 0 or not isinstance(tuned, bool) or (times == 1 and tuned):
+        if times <= 0 or not isinstance(tuned, bool) or (times == 1) == tuned:
             raise UserError(
-                f"{place}: give times, a positive number other than 1, or tuned: false; "
-                "otherwise it is the same cell again"
+                f"{place}: give times, a positive number other than 1, or else tuned: false; with "
+                "neither it is the same cell again, and with both it stands in no comparison"
             )
         selected = selection(parts["of"], axes, f"{place}.of")
         found.append(Again(require_name("cell", name, where), selected, times, tuned))

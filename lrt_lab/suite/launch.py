@@ -36,6 +36,7 @@ class Launch:
         backend: the module that the workers take `resolve` and `train` from.
         runs: what to run; None is all that the suite declares.
         choices: what tuning chose.
+        scored: the slice that finished runs are scored on.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class Launch:
         backend: str,
         runs: list[expansion.Run] | None = None,
         choices: Tuned | None = None,
+        scored: str = "test",
     ) -> None:
         self.suite, self.scale, self.folder, self.jobs = suite, scale, folder, jobs
-        self._backend = backend
+        self._backend, self._scored = backend, scored
         wanted = expansion.runs(suite, scale) if runs is None else runs
         if choices is not None:
             wanted = [run for run in wanted if not choices.chose_default(run.cell)]
@@ -218,7 +220,7 @@ class Launch:
 
         session = Session(self.folder, len(pool), began)
         board = Board(todo, done, len(pool))
-        shown = view(board, console(), f"{plan['suite']} / {plan['scale']}")
+        shown = view(board, console(), f"{plan['suite']} / {plan['scale']}", self._scored)
         try:
             outcome = Runner(pool, self.folder, shown, config, about, session.beat).run(todo)
         finally:

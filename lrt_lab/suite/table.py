@@ -161,10 +161,13 @@ class LiveView:
 
 
 class LineView:
-    """One line per start and end, and at most every 15 s one that says how it stands."""
+    """One line per start and end, and at most every 15 s one that says how it stands.
 
-    def __init__(self, board: Board, console: Console) -> None:
-        self._board, self._console = board, console
+    `scored` is the slice that finished runs are scored on.
+    """
+
+    def __init__(self, board: Board, console: Console, scored: str = "test") -> None:
+        self._board, self._console, self._scored = board, console, scored
         self._last = time.monotonic()
 
     def started(self, entry: dict[str, Any], slot: int, resumed: bool) -> None:
@@ -177,7 +180,8 @@ class LineView:
     def finished(self, slot: int, record: dict[str, Any]) -> None:
         active = self._board.stop(slot, finished=True)
         test = (record.get("test") or {}).get("exact")
-        result = f"test loss {test['loss']:.4f}" if test else record.get("status", "finished")
+        done = record.get("status", "finished")
+        result = f"{self._scored} loss {test['loss']:.4f}" if test else done
         seconds = record.get("train_seconds", 0.0) + (record.get("eval_seconds") or 0.0)
         took = f"in {duration(seconds)}"
         self._say(f"done   {active.label}: {result} {took} ({self._board.summary()})")
@@ -213,6 +217,7 @@ class LineView:
         self._console.print(line, markup=False)
 
 
-def view(board: Board, console: Console, title: str) -> LiveView | LineView:
+def view(board: Board, console: Console, title: str, scored: str = "test") -> LiveView | LineView:
     """The view that suits where the output goes."""
-    return LiveView(board, console, title) if console.is_terminal else LineView(board, console)
+    live = console.is_terminal
+    return LiveView(board, console, title) if live else LineView(board, console, scored)

@@ -71,8 +71,15 @@ class Tuner:
             for name, factors in grids.items()
             for factor in factors
         ]
+        part = tuned.SCORING["evaluation.part"]
         self.launch = Launch(
-            self.suite, self.own, self.folder, self.jobs, self.backend, runs=wanted
+            self.suite,
+            self.own,
+            self.folder,
+            self.jobs,
+            self.backend,
+            runs=wanted,
+            scored=str(part),
         )
         return self.launch
 

@@ -129,6 +129,9 @@ def test_what_a_run_changes_stays_its_own(lab: Lab) -> None:
     [
         ({"again": {"x1": {"of": {}, "times": 1}}}, "the same cell again"),
         ({"again": {"x0": {"of": {}, "times": 0}}}, "the same cell again"),
+        ({"again": {"x2": {"of": {}, "times": 2, "tuned": False}}}, "with both it stands in no"),
+        ({"again": {"flops": {"of": {}, "times": 2}}}, "two changes of a cell called 'flops'"),
+        ({"scales": scales(twins={"flops": TWINS["flops"]})}, "two changes of a cell called"),
         ({"again": {"a b": {"of": {}, "times": 2}}}, "must be a text of letters"),
         ({"again": {"x2": {"of": {"rout": "none"}, "times": 2}}}, "Did you mean 'route'"),
         ({"again": {"x2": {"of": {"route": "non"}, "times": 2}}}, "Did you mean 'none'"),
@@ -142,6 +145,24 @@ def test_what_a_run_changes_stays_its_own(lab: Lab) -> None:
 def test_mistakes_are_one_line(lab: Lab, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         load(lab.save(**{"again": AGAIN, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"contrasts": {"c": {"PreNorm+none": 1, "PreNorm+LRT2": -1}}}, "contrasts.c: unknown"),
+        ({"squares": {"s": {"PreNorm+none": "PreNorm+LRT2"}}}, "squares.s: unknown"),
+        ({"squares": {"s": {"PreNorm+non": "PreNorm+LRT"}}}, "Did you mean 'PreNorm.none'"),
+    ],
+    ids=["contrast", "square", "place in a square"],
+)
+def test_a_comparison_of_cells_that_no_scale_runs_is_refused(
+    lab: Lab, section: dict[str, Any], words: str
+) -> None:
+    """What a scale leaves out drops its comparisons; a name that is wrong must not."""
+    lab.save(statistics={**lab.tree["statistics"], **section})
+    with pytest.raises(UserError, match=words):
+        lab.run(dry_run=True)
 
 
 def test_a_scale_without_cells_is_refused(lab: Lab) -> None:

@@ -56,6 +56,15 @@ def test_lines_say_start_progress_and_end(clock: Clock) -> None:
     ]
 
 
+def test_lines_name_the_slice_that_runs_are_scored_on(clock: Clock) -> None:
+    out = io.StringIO()
+    runs = entries(1)
+    lines = view(Board(runs, 0, 1), Console(file=out, width=200), "tuning", "validation")
+    lines.started(runs[0], 0, resumed=False)
+    lines.finished(0, {"train_seconds": 20, "eval_seconds": 3, "test": {"exact": {"loss": 2.25}}})
+    assert "c0 seed 1: validation loss 2.2500 in 23 s" in out.getvalue()
+
+
 def test_a_diverged_run_is_shown_as_such(clock: Clock) -> None:
     out = io.StringIO()
     runs = entries(1)

@@ -82,8 +82,12 @@ def test_every_cell_is_tried_at_every_factor_and_the_best_is_written(tuning_lab:
         assert choice["steps"] == (10 if "@flops" in name else 5)
 
 
-def test_tuning_uses_its_own_seeds_and_the_validation_slice_alone(tuning_lab: Lab) -> None:
+def test_tuning_uses_its_own_seeds_and_the_validation_slice_alone(
+    tuning_lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert tune(tuning_lab) == 0
+    said = capsys.readouterr().out
+    assert ": validation loss " in said and "test loss" not in said
     plan = read_json(tuning_lab.home / "runs" / "toy" / "quick-tuning" / "plan.json")
     assert {entry["seed"] for entry in plan["cells"]} == {101, 102}
     suite = load(tuning_lab.suite)
@@ -232,6 +236,15 @@ def test_the_best_has_the_lowest_mean_and_of_two_alike_the_lower_factor() -> Non
 def test_mistakes_are_one_line(tuning_lab: Lab, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         load(tuning_lab.save(tuning={**TUNING, **changes}))
+
+
+def test_a_twin_of_a_repeated_cell_is_not_tuned(tuning_lab: Lab) -> None:
+    """Its partner has no run at a factor, so that nothing could be matched."""
+    twin = {"of": {"route": "none"}, "as": {"route": "LRT"}, "match": "train_flops", "at": "x2"}
+    again = {"x2": {"of": {}, "times": 2}}
+    tuning_lab.save(again=again, twins={"flops-x2": twin}, tuning={**TUNING, "twins": ["flops-x2"]})
+    with pytest.raises(UserError, match="whose partner is run at x2 and not tuned"):
+        load(tuning_lab.suite)
 
 
 def test_a_key_that_no_config_sets_cannot_be_tuned(tuning_lab: Lab) -> None:
