@@ -15,6 +15,9 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# Triton looks once, when it is imported: without a GPU its kernels run in NumPy.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,6 +1,6 @@
 """The lab's hot operations, one module each, with a plain PyTorch reference."""
 
-from lrt_kernels.backend import OPS, backend, backends
+from lrt_kernels.backend import KERNELS, OPS, backend, backends
 from lrt_kernels.delta_rule import (
     delta_rule,
     delta_rule_chunkwise,
@@ -16,6 +16,7 @@ from lrt_kernels.sinkhorn import sinkhorn
 from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 
 __all__ = [
+    "KERNELS",
     "OPS",
     "backend",
     "backends",

@@ -6,6 +6,9 @@ For sources s_j ``(..., d)`` and a query q ``(d,)``
     alpha = softmax_j(l)
     out   = sum_j alpha_j s_j
 
+and, with an output norm of gain g, out is RMS(out) g. Several queries over the same sources are
+several reads.
+
 With H heads each of the H slices of the features has a softmax of its own, over keys that are
 normed as a whole; its query is q with zeros outside the slice.
 
@@ -20,11 +23,14 @@ tensors, so a stack of L readers keeps O(L) copies of the state for its backward
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lrt_kernels.backend import Backend, choose
+from lrt_kernels.checks import check_sources, check_tensor
 from lrt_kernels.precision import no_autocast, wide
 
 
@@ -71,6 +77,15 @@ def depth_mix(
         sources: one ``(..., d)`` tensor per source.
         masks: per source None, or ``(...)`` bool that is False where the source is absent.
     """
+    return _mixture(logits, sources, masks).to(sources[0].dtype)
+
+
+def _mixture(
+    logits: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    masks: Sequence[Tensor | None] | None,
+) -> Tensor:
+    """The mixture in the logits' dtype; a single source is itself."""
     if len(sources) == 1:
         return sources[0]
     by_head = logits[0].dim() == sources[0].dim()
@@ -80,14 +95,13 @@ def depth_mix(
             logit if mask is None else logit.masked_fill(~mask, -torch.inf)
             for logit, mask in zip(logits, masks, strict=True)
         ]
-    dtype = sources[0].dtype
     weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
     if by_head:
         sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
     out = weight_S[0] * sources[0]
     for weight, source in zip(weight_S[1:], sources[1:], strict=True):
         out = torch.addcmul(out, weight, source)
-    return (out.flatten(-2) if by_head else out).to(dtype)
+    return out.flatten(-2) if by_head else out
 
 
 def depth_read(
@@ -97,23 +111,195 @@ def depth_read(
     scale: float = 1.0,
     eps: float = 1e-6,
     masks: Sequence[Tensor | None] | None = None,
+    norm_eps: float | None = None,
+    norm_gain: Tensor | None = None,
+    backend: Backend = "auto",
 ) -> Tensor:
-    """The whole read for one reader.
+    """The whole read, for one query or several at once.
 
     Args:
-        sources: S tensors ``(..., d)``.
-        query: ``(d,)`` shared by the sources, or ``(S, d)`` with one per source.
-        bias: ``(S,)`` added to the logits before the division, or None.
+        sources: S tensors ``(..., d)``, allocated apart, each contiguous; bfloat16, float16,
+            float32 or float64.
+        query: ``(d,)`` shared by the sources, ``(S, d)`` with one per source, or R of either,
+            ``(R, S, d)`` or ``(R, 1, d)``.
+        bias: ``(S,)`` or ``(R, S)``, added to the logits before the division, or None.
         scale: divides the logits.
         eps: inside the keys' root mean square.
         masks: per source None, or ``(...)`` bool that is False where the source is absent.
+        norm_eps: inside the root mean square of the output; None is no output norm.
+        norm_gain: ``(d,)``, the output norm's gain; None is ones.
+        backend: "auto" takes the kernels on a CUDA device and the reference elsewhere. The kernels'
+            gradients are the same bits every time, and cannot be differentiated again.
 
     Returns:
-        ``(..., d)``.
+        ``(..., d)``, or ``(..., R, d)`` where the query has an axis R.
+
+    Raises:
+        ValueError: naming an argument of the wrong shape, dtype, device or layout.
     """
-    query_SD = query.expand(len(sources), -1)
+    check_sources(sources)
+    count, shape, device = len(sources), sources[0].shape, sources[0].device
+    query_RSD, bias_RS = _by_read(query, bias, count, shape[-1], device)
+    if masks is not None:
+        if len(masks) != count:
+            raise ValueError(f"masks has {len(masks)} entries for {count} sources")
+        for j, mask in enumerate(masks):
+            if mask is not None:
+                check_tensor(mask, f"masks[{j}]", tuple(shape[:-1]), device, (torch.bool,))
+        if all(mask is None for mask in masks):
+            masks = None
+    if scale <= 0:
+        raise ValueError(f"scale={scale}: it divides the logits; give a positive number")
+    if norm_gain is not None:
+        if norm_eps is None:
+            raise ValueError("norm_gain is given without norm_eps: give both or none")
+        check_tensor(norm_gain, "norm_gain", tuple(shape[-1:]), device)
+    if choose("depth_read", backend, device) == "reference":
+        out = _reference(sources, query_RSD, bias_RS, scale, eps, masks, norm_eps, norm_gain)
+    else:
+        flat = [source.view(-1, shape[-1]) for source in sources]
+        present = None
+        if masks is not None:
+            here = torch.ones(shape[:-1], dtype=torch.bool, device=device)
+            present = torch.stack([here if mask is None else mask for mask in masks])
+            present = present.view(count, -1)
+        out, *_ = _op(
+            flat, query_RSD, bias_RS, present, norm_gain, float(scale), float(eps), norm_eps
+        )
+        out = out.view(*shape[:-1], *out.shape[1:])
+    return out if query.dim() == 3 else out.squeeze(-2)
+
+
+def _by_read(
+    query: Tensor, bias: Tensor | None, count: int, features: int, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Queries ``(R, S, d)``, a view where they are shared, and biases ``(R, S)``."""
+    if query.dim() not in (1, 2, 3):
+        raise ValueError(f"query has {query.dim()} axes: give (d,), (S, d) or (R, S, d)")
+    reads = query.shape[0] if query.dim() == 3 else 1
+    own = query.shape[-2] if query.dim() > 1 else 1
+    wanted = count if own != 1 else 1
+    check_tensor(query, "query", (reads, wanted, features)[3 - query.dim() :], device)
+    if reads < 1:
+        raise ValueError("query has no reads: give at least one")
+    query = query.reshape(reads, own, features).expand(reads, count, features)
+    if bias is not None:
+        check_tensor(bias, "bias", (reads, count)[2 - bias.dim() :] or (count,), device)
+        bias = bias.expand(reads, count)
+    return query, bias
+
+
+def _reference(
+    sources: Sequence[Tensor],
+    query_RSD: Tensor,
+    bias_RS: Tensor | None,
+    scale: float,
+    eps: float,
+    masks: Sequence[Tensor | None] | None,
+    norm_eps: float | None,
+    norm_gain: Tensor | None,
+) -> Tensor:
+    """The read ``(..., R, d)`` in plain PyTorch."""
     logits = []
     for j, source in enumerate(sources):
-        own = None if bias is None else bias[j : j + 1]
-        logits.append(depth_score(source, query_SD[j : j + 1], eps, own, scale).squeeze(-1))
-    return depth_mix(logits, sources, masks)
+        own = None if bias_RS is None else bias_RS[:, j]
+        logits.append(depth_score(source, query_RSD[:, j], eps, own, scale).unbind(-1))
+    dtype = wide(sources[0].dtype)
+    reads = []
+    for scores in zip(*logits, strict=True):
+        out = _mixture(scores, sources, masks)
+        if norm_eps is not None:
+            gain = None if norm_gain is None else norm_gain.to(dtype)
+            out = F.rms_norm(out.to(dtype), out.shape[-1:], gain, norm_eps)
+        reads.append(out.to(sources[0].dtype))
+    return reads[0].unsqueeze(-2) if len(reads) == 1 else torch.stack(reads, dim=-2)
+
+
+@torch.library.custom_op("lrt_kernels::depth_read", mutates_args=())
+def _op(
+    sources: Sequence[Tensor],
+    query: Tensor,
+    bias: Tensor | None,
+    present: Tensor | None,
+    gain: Tensor | None,
+    scale: float,
+    eps: float,
+    norm_eps: float | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Read ``(N, R, d)`` of ``(N, d)``, and what its gradient needs.
+
+    That is the mixture before the norm (empty without one), scores ``(R, S, N)``, the keys' inverse
+    root mean squares ``(S, N)``, and the logarithm of the softmax' denominator ``(R, N)``.
+    """
+    from lrt_kernels.gpu import depth_read as kernels
+
+    return kernels.forward(sources, query, bias, present, gain, scale, eps, norm_eps)
+
+
+@torch.library.custom_op("lrt_kernels::depth_read_backward", mutates_args=())
+def _op_backward(
+    grad: Tensor,
+    sources: Sequence[Tensor],
+    query: Tensor,
+    bias: Tensor | None,
+    present: Tensor | None,
+    gain: Tensor | None,
+    saved: Sequence[Tensor],
+    scale: float,
+    norm_eps: float | None,
+) -> list[Tensor]:
+    """Gradients of query, bias, gain (empty where there is none) and of every source."""
+    from lrt_kernels.gpu import depth_read as kernels
+
+    return kernels.backward(grad, sources, query, bias, present, gain, saved, scale, norm_eps)
+
+
+@_op.register_fake
+def _(sources, query, bias, present, gain, scale, eps, norm_eps):  # type: ignore[no-untyped-def]
+    like, count, reads = sources[0], len(sources), query.shape[0]
+    n, numbers = like.shape[0], wide(like.dtype)
+    out = like.new_empty(n, reads, like.shape[1])
+    raw = like.new_empty(0) if norm_eps is None else torch.empty_like(out)
+    return (
+        out,
+        raw,
+        like.new_empty(reads, count, n, dtype=numbers),
+        like.new_empty(count, n, dtype=numbers),
+        like.new_empty(reads, n, dtype=numbers),
+    )
+
+
+@_op_backward.register_fake
+def _(grad, sources, query, bias, present, gain, saved, scale, norm_eps):  # type: ignore[no-untyped-def]
+    parameters = (query, bias, gain)
+    like = [query.new_empty(0) if x is None else x.new_empty(x.shape) for x in parameters]
+    return [*like, *(torch.empty_like(source) for source in sources)]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    sources, query, bias, present, gain, ctx.scale, _, ctx.norm_eps = inputs
+    out, raw, *saved = output
+    ctx.mark_non_differentiable(raw, *saved)
+    mixed = out if ctx.norm_eps is None else raw
+    ctx.save_for_backward(query, bias, present, gain, mixed, *saved, *sources)
+
+
+def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    query, bias, present, gain, *rest = ctx.saved_tensors
+    saved, sources = rest[:4], rest[4:]
+    d_query, d_bias, d_gain, *d_sources = _op_backward(
+        grad.contiguous(), sources, query, bias, present, gain, saved, ctx.scale, ctx.norm_eps
+    )
+    return (
+        d_sources,
+        d_query,
+        None if bias is None else d_bias,
+        None,
+        None if gain is None else d_gain,
+        None,
+        None,
+        None,
+    )
+
+
+_op.register_autograd(_differentiate, setup_context=_save)

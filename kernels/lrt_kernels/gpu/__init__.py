@@ -1,0 +1,1 @@
+"""Triton kernels, one module per operation; imported only when a kernel is launched."""
