@@ -44,6 +44,7 @@ def entry(cell: str, rows: Sequence[Row]) -> dict[str, Any]:
     trained = mean(row["trained"] for row in rows)
     # A training depth between two whole passes counts as the earlier one.
     at = min(max(int(trained or 1), 1), losses.shape[1]) - 1
+    gathers = [row["slots"] for row in rows if row.get("slots")]
     return clean(
         {
             "cell": cell,
@@ -64,7 +65,14 @@ def entry(cell: str, rows: Sequence[Row]) -> dict[str, Any]:
             "change": np.array([row["passes"]["change"] for row in rows], float),
             "memory": [row["gradient"]["memory"] for row in rows],
         }
+        | (gathered(gathers) if len(gathers) == len(rows) else {})
     )
+
+
+def gathered(runs: Sequence[Row]) -> dict[str, Any]:
+    """What the slots of a cell gather from, and their size by position: means over its runs."""
+    mean_of = {key: np.mean([run[key] for run in runs], axis=0) for key in ("weights", "size")}
+    return {"slots": {"sources": runs[0]["sources"], "position": runs[0]["position"], **mean_of}}
 
 
 def said(item: Row) -> str:

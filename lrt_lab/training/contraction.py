@@ -10,6 +10,7 @@ exact recurrence. `diagnose` measures, on plain tensors and for any decoder:
     state       root mean square entry of the hidden state before each unit, by position
     directions  of the carried vectors: mean pairwise cosine, and effective rank exp(-sum p log p)
                 with p the singular values over their sum (Roy and Vetterli, EUSIPCO 2007)
+    slots       of a route that gathers the bank: what each slot gathers from, and how long it is
     gradient    norm of d loss_T / d m_t and d loss_T / d e_t against the lag T - t, through the
                 complete exact recurrence, its attention included
 
@@ -35,8 +36,9 @@ from torch import Tensor
 
 from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
-from lrt_lab.frame import Frame, View
+from lrt_lab.frame import Frame, Memory, View
 from lrt_lab.rng import generator
+from lrt_lab.routes.retain import Gather
 from lrt_lab.schedules import Schedule
 from lrt_lab.training.depth import pairwise_cosine
 from lrt_lab.training.loss import token_losses
@@ -83,6 +85,7 @@ def diagnose(
         "radius": None,
         "state": magnitudes(states, carried),
         "directions": None,
+        "slots": None,
         "gradient": gradients(decoder, frame, targets, carried is not None),
     }
     if carried is None:
@@ -91,6 +94,8 @@ def diagnose(
     sites = range(1, frame.length, max(1, (frame.length - 1) // SITES))
     row["radius"] = radius(decoder, frame, carried, sweep.buffers, sites)
     row["directions"] = directions(carried)
+    assert memory is not None
+    row["slots"] = slots(decoder, frame, memory)
     word, beyond = verdict(row["passes"]["loss"], row["passes"]["size"], row["passes"]["rate"])
     return row | {"verdict": word, "beyond": beyond}
 
@@ -268,18 +273,55 @@ def magnitudes(states: Sequence[Tensor], carried: Tensor | None) -> dict[str, An
         ``position``, centres of bins; ``units``, a list of bins for each unit; ``carried``, a list
         of bins.
     """
-    length = states[0].shape[1]
-    size = -(-length // BINS)
-    bins = torch.arange(length).split(size)
-
-    def binned(x: Tensor) -> list[float]:
-        square = x.detach().double().square().flatten(2).mean((0, 2))
-        return [float(part.mean().sqrt()) for part in square.split(size)]
-
     return {
-        "position": [float(part.double().mean()) for part in bins],
+        "position": centres(states[0].shape[1]),
         "units": [binned(state) for state in states],
         "carried": None if carried is None else binned(carried),
+    }
+
+
+def centres(length: int) -> list[float]:
+    """Of the bins of so many positions."""
+    bins = torch.arange(length).split(-(-length // BINS))
+    return [float(part.double().mean()) for part in bins]
+
+
+def binned(x: Tensor) -> list[float]:
+    """Root mean square entry of ``(B, T, ...)`` in each bin of positions."""
+    square = x.detach().double().square().flatten(2).mean((0, 2))
+    return [float(part.mean().sqrt()) for part in square.split(-(-len(square) // BINS))]
+
+
+@torch.no_grad()
+def slots(decoder: Decoder, frame: Frame, memory: Memory) -> dict[str, Any] | None:
+    """What each slot of a route gathers, by mean weight over the positions that receive.
+
+    Returns:
+        ``sources``, their names; ``weights``, a list over them for each slot; ``position``, centres
+        of bins, and ``size``, a list of bins for each slot that enters (root mean square entries).
+        None of a route that does not gather.
+    """
+    found = [module for module in decoder.route.modules() if isinstance(module, Gather)]
+    if not found:
+        return None
+    (gather,), seen = found, list[Any]()
+    handle = gather.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+    try:
+        decoder.sweep(frame, frame.positions, memory)
+    finally:
+        handle.remove()
+    ((bank, top),) = seen
+    weights = gather.weights(bank, top)[memory.present].double().mean(0)
+    arriving = weights.shape[1] - 1 - decoder.shape.units
+    return {
+        "sources": [
+            "embedding",
+            *(f"slot {slot}" for slot in range(arriving)),
+            *(f"unit {unit}" for unit in range(decoder.shape.units)),
+        ],
+        "weights": weights.tolist(),
+        "position": centres(frame.length),
+        "size": [binned(slot) for slot in memory.value.unbind(-2)],
     }
 
 

@@ -42,6 +42,23 @@ def row(a: float, verdict: str = "contracts", beyond: int | None = None) -> dict
     }
 
 
+def test_what_slots_gather_is_the_mean_of_the_runs() -> None:
+    made = [
+        {
+            "sources": ["embedding", "unit 0"],
+            "weights": [[x, 1 - x]],
+            "position": [0],
+            "size": [[x]],
+        }
+        for x in (0.25, 0.75)
+    ]
+    found = entry("cell", [{**row(0.5), "slots": one} for one in made])["slots"]
+    assert found["sources"] == ["embedding", "unit 0"]
+    assert np.allclose(found["weights"], [[0.5, 0.5]]) and np.allclose(found["size"], 0.5)
+    # Rows of runs that recorded nothing of the kind.
+    assert "slots" not in entry("cell", [{**row(0.5), "slots": made[0]}, row(0.5)])
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     plan, root = synthetic.plan(), tmp_path_factory.mktemp("contraction")

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from lrt_lab.backbones import AttentionResiduals
 from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
-from lrt_lab.routes import LRT
+from lrt_lab.routes import LRT, Householder
 from lrt_lab.training.contraction import (
     LAGS,
     diagnose,
@@ -24,6 +25,7 @@ from lrt_lab.training.contraction import (
     radius,
     rate,
     rollout,
+    slots,
     verdict,
 )
 from lrt_lab.training.loss import token_losses
@@ -191,12 +193,35 @@ def test_every_route_is_diagnosed_and_left_alone(route: Case) -> None:
     carries = route().traits.recurrent and not route().traits.silent
     for name in ("passes", "radius", "directions"):
         assert (row[name] is not None) == carries
+    assert (row["slots"] is not None) == ("gather" in dict(decoder.route.named_children()))
     assert (row["gradient"]["memory"] is not None) == carries
     assert (row["verdict"] == "nothing is carried") != carries
     if carries:
         assert row["passes"]["change"][1] > 0 and row["radius"]["mean"] > 0
     assert all(p.grad is None for p in decoder.parameters())
     assert torch.equal(before, torch.get_rng_state())
+
+
+@torch.no_grad()
+def test_what_slots_gather_from() -> None:
+    """Large biases: slot 0 takes the embedding, slot 1 unit 3 and what arrived in slot 0."""
+    route = Householder(gate="none", scale=1.0)
+    decoder, frame = small_decoder(AttentionResiduals(), route), Frame(tokens(), documents(5, 7))
+    decoder.route.gather.query.zero_()
+    decoder.route.gather.bias.zero_()[0, 0] = 50
+    decoder.route.gather.bias[[1, 6], 1] = 50
+    carried = torch.cat(rollout(decoder, frame)[1], dim=1)
+    memory = decoder.memory(carried, frame, frame.positions)
+    found = slots(decoder, frame, memory)
+    names = ["embedding", "slot 0", "slot 1", *(f"unit {unit}" for unit in range(8))]
+    assert found["sources"] == names
+    shares = [dict(zip(names, weights, strict=True)) for weights in found["weights"]]
+    assert shares[0]["embedding"] == pytest.approx(1)
+    assert shares[1]["slot 0"] == shares[1]["unit 3"] == pytest.approx(0.5)
+    # The embedding is normed, and a reflection keeps it so.
+    assert found["position"] == list(range(12))
+    assert found["size"][0] == pytest.approx([0.0 if t in (0, 5) else 1.0 for t in range(12)], 1e-3)
+    assert slots(small_decoder(route=LRT()), frame, memory) is None
 
 
 def test_passes_end_at_the_exact_loss() -> None:

@@ -85,6 +85,7 @@ def test_the_record_of_a_route_and_of_none(part: EvaluationSlice) -> None:
     assert routed["curve"]["passes"] == [1, 2, 3, 4]
     assert routed["test"]["exact"]["loss"] != routed["test"]["last_pass"]["loss"]
     plain = evaluate(decoder(NoRoute), SinglePass(), part, part, 4)
+    assert routed["curve"]["mean_4_16"] is None
     assert plain["curve"] is None
     assert plain["test"]["exact"] == plain["test"]["last_pass"]
     assert plain["test"]["sha256"] == "hash" and plain["test"]["bytes"] == 39

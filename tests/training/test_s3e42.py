@@ -88,7 +88,11 @@ def test_it_trains_at_a_tiny_width(tmp_path: Path) -> None:
     final = json.loads((folder / "final.json").read_text())
     assert final["status"] == "finished" and final["tokens"] == 2 * 8 * 8
     assert final["passes"] == 3.25
-    assert len(final["curve"]["bpb"]) == 16
+    losses = final["curve"]["bpb"]
+    assert len(losses) == 16
+    # Thirteen losses, as the plan validates; pass 4 and the exact recurrence stand beside it.
+    assert final["curve"]["mean_4_16"] == pytest.approx(sum(losses[3:]) / 13)
+    assert final["test"]["last_pass"]["bpb"] and final["curve"]["exact_bpb"]
 
 
 def test_what_is_published_is_checked() -> None:
