@@ -6,7 +6,7 @@ Light: no Lightning and no data, so that a model can be described at once.
 from __future__ import annotations
 
 from lrt_lab.backbones import Backbone
-from lrt_lab.decoder import Decoder
+from lrt_lab.decoder import Attend, Decoder, Depth
 from lrt_lab.errors import UserError
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
@@ -38,6 +38,8 @@ def assemble(
     depth_scale: bool = False,
     tied: bool = False,
     recompute: bool = False,
+    attend: Attend = "all",
+    depth: Depth = "all",
 ) -> tuple[Decoder, Schedule]:
     """The decoder and its schedule; arguments as `lrt_lab.module.LanguageModel` has them.
 
@@ -71,5 +73,7 @@ def assemble(
         depth_scale=depth_scale,
         tied=tied,
         recompute=recompute,
+        attend=attend,
+        depth=depth,
     )
     return decoder, schedule

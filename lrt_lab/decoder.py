@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +34,11 @@ from lrt_lab.layers import (
     rms_norm,
 )
 from lrt_lab.mixers import Attention, Mixer
-from lrt_lab.mixers.base import Reads
+from lrt_lab.mixers.base import Reads, alone
 from lrt_lab.routes import NoRoute, Route
 
+Attend = Literal["all", "own"]
+Depth = Literal["all", "newest"]
 #: Standard deviation of the head's start values.
 HEAD_STD = 0.02
 
@@ -143,6 +145,10 @@ class Decoder(nn.Module):
         recompute: keep nothing of a sweep but what it leaves, and evaluate it again when gradients
             need its activations: those of one sweep are then held at a time, however many there
             are, for the time of one more forward.
+        attend: the positions that mixers reach: "all" that they are made for, or each position its
+            "own" only, which switches the path of token attention off.
+        depth: the sources that units read: "all" of them, or the "newest" only, which switches off
+            residual routing where a backbone chooses among sources. A route's sources stay.
     """
 
     def __init__(
@@ -159,13 +165,20 @@ class Decoder(nn.Module):
         depth_scale: bool = False,
         tied: bool = False,
         recompute: bool = False,
+        attend: Attend = "all",
+        depth: Depth = "all",
     ) -> None:
         super().__init__()
-        self.recompute = recompute
         for name, value in (("width", width), ("blocks", blocks), ("vocab", vocab)):
             if value < 1:
                 raise UserError(f"model.{name}={value}: it must be at least 1")
-        self.eps, self.recompute = eps, recompute
+        for option, chosen, known in (
+            ("attend", attend, get_args(Attend)),
+            ("depth", depth, get_args(Depth)),
+        ):
+            if chosen not in known:
+                raise UserError(f"model.{option}={chosen!r}: give {' or '.join(known)}")
+        self.eps, self.recompute, self.attend = eps, recompute, attend
         # Parts are templates until setup: copying keeps one instance usable for several decoders.
         self.backbone = copy.deepcopy(backbone or PreNorm())
         self.route = copy.deepcopy(route or NoRoute())
@@ -187,6 +200,8 @@ class Decoder(nn.Module):
         self.route.setup(self.shape)
         if self.route.readers is not None:
             self.backbone.restrict(self.route.readers)
+        if depth == "newest":
+            self.backbone.narrow()
         self.backbone.setup(self.shape, self.route.slots)
         if not tied:
             self.embedding = parameter(vocab, width, init=normal(1.0), role="embedding")
@@ -325,6 +340,8 @@ class Decoder(nn.Module):
         reads = module.normed(reads)
         if isinstance(module.body, Mixer):
             inject = partial(self.route.keys_values, unit, memory=memory, at=at)
+            if self.attend == "own":
+                return alone(module.body, reads, at, inject), buffer
             return module.body(reads, at, buffer, inject)
         return module.body(reads), None
 

@@ -165,12 +165,19 @@ class View:
     embedding: Tensor | None = None
     _cache: dict[object, object] = field(default_factory=dict, repr=False)
 
-    def mask(self, window: int | None = None, own: bool = False) -> Tensor | None:
+    def alone(self) -> View:
+        """Every position as a row of its own, ``(B P, 1)``, for mixers that are to see no other."""
+        if "alone" not in self._cache:
+            ids = self.ids.reshape(-1, 1)
+            start = torch.ones_like(ids, dtype=torch.bool)
+            self._cache["alone"] = View(range(1), 1, ids, start)
+        return self._cache["alone"]  # type: ignore[return-value]
+
+    def mask(self, window: int | None = None) -> Tensor | None:
         """Which keys a query may see; None where causal order is all there is.
 
         Args:
             window: positions a query looks back, itself not counted; None is all of them.
-            own: only the query's own position (switches token attention off).
 
         Returns:
             bool, ``(P, N)`` or ``(B, 1, P, N)``.
@@ -178,14 +185,14 @@ class View:
         whole = self.positions == range(self.reach)
         last = len(self.positions) == 1 and self.positions[0] == self.reach - 1
         free = window is None or self.positions[-1] <= window
-        if (whole or last) and free and not own and self.document is None:
+        if (whole or last) and free and self.document is None:
             return None
-        name = ("mask", window, own)
+        name = ("mask", window)
         if name not in self._cache:
             device = self.ids.device
             query = torch.tensor(self.positions, device=device).unsqueeze(-1)
             distance = query - torch.arange(self.reach, device=device)
-            seen = distance == 0 if own else distance >= 0
+            seen = distance >= 0
             if window is not None:
                 seen = seen & (distance <= window)
             if self.document is not None and self.key_document is not None:

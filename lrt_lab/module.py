@@ -11,6 +11,7 @@ from torch import Tensor
 from lrt_lab.assembly import assemble
 from lrt_lab.backbones import Backbone
 from lrt_lab.data.batch import Batch
+from lrt_lab.decoder import Attend, Depth
 from lrt_lab.layers import FeedForward
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
@@ -40,6 +41,9 @@ class LanguageModel(LightningModule):
         tied: one table for tokens and head.
         recompute: keep only what each pass leaves and evaluate it again in the backward pass: less
             memory, more time, the same gradients.
+        attend: "own" confines every mixer to each position itself: no token attention.
+        depth: "newest" lets units read the newest source only, where the backbone chooses among
+            sources: no residual routing.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class LanguageModel(LightningModule):
         depth_scale: bool = False,
         tied: bool = False,
         recompute: bool = False,
+        attend: Attend = "all",
+        depth: Depth = "all",
     ) -> None:
         super().__init__()
         self.optimization, self.seed = optimizer, seed
@@ -73,6 +79,8 @@ class LanguageModel(LightningModule):
             depth_scale,
             tied,
             recompute,
+            attend,
+            depth,
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -112,14 +112,9 @@ def test_a_query_sees_its_document_up_to_itself(
         assert mask.expand(2, 1, *mask.shape[-2:])[0, 0].tolist() == expected
 
 
-def test_a_query_can_be_left_alone() -> None:
-    mask = Frame(tokens(4)).at(range(4), 4).mask(own=True)
-    assert torch.equal(mask, torch.eye(4, dtype=torch.bool))
-
-
 def test_layers_with_other_windows_see_other_masks() -> None:
     """Masks are kept for the sweep: one per window."""
     at = Frame(tokens(4)).at(range(4), 4)
-    seen = [at.mask(1), at.mask(2), at.mask(own=True), at.mask()]
+    seen = [at.mask(1), at.mask(2), at.mask(0), at.mask()]
     assert [None if mask is None else int(mask.sum()) for mask in seen] == [7, 9, 4, None]
     assert at.mask(2) is seen[1]

@@ -86,6 +86,7 @@ class AttentionResiduals(Backbone):
 
     scale = 1.0
     slot_readers: frozenset[int] | None = None
+    newest_only = False
 
     def __init__(
         self, block_size: int = 1, heads: int = 1, key_gain: bool = True, eps: float = 1e-6
@@ -113,6 +114,9 @@ class AttentionResiduals(Backbone):
 
     def restrict(self, readers: frozenset[int]) -> None:
         self.slot_readers = readers
+
+    def narrow(self) -> None:
+        self.newest_only = True
 
     def measure(self, shape: Shape) -> None:
         """Number of readers, and for the embedding and every block the first reader."""
@@ -178,6 +182,9 @@ class AttentionResiduals(Backbone):
 
     def _mixture(self, state: Bank, unit: int, values: Sequence[Tensor]) -> Tensor:
         seen = list(range(len(values)))
+        if self.newest_only:
+            newest = [j for j in seen if state.masks[j] is None][-1]
+            seen = [j for j in seen if j == newest or state.masks[j] is not None]
         if self.slot_readers is not None and unit not in self.slot_readers:
             # Only what is a route's has a mask.
             seen = [source for source in seen if state.masks[source] is None]

@@ -51,6 +51,20 @@ class Backbone(Routing):
             " stream, which every unit reads; leave readers at null, or choose AttentionResiduals"
         )
 
+    def narrow(self) -> None:
+        """Let every unit and the head read the newest source alone, and a route's; before `setup`.
+
+        Parameters keep their names and shapes; those of other sources have no effect.
+
+        Raises:
+            UserError: where there is nothing to choose: one stream, or several that carry the sum
+                of everything before, is the newest source and holds all the others.
+        """
+        raise UserError(
+            f"model.depth=newest: {type(self).__name__} does not choose among sources, its stream"
+            " carries them all; leave depth at all, or choose AttentionResiduals"
+        )
+
     def setup(self, shape: Shape, slots: int) -> None:
         """Create the parameters; those that exist for a route's slots get names of their own."""
         raise NotImplementedError

@@ -29,6 +29,7 @@ class Form:
     prepost: bool
     gelu: Literal["erf", "tanh"]
     eps: float
+    newest_only: bool = False
 
     @property
     def approximate(self) -> str:
@@ -98,8 +99,10 @@ class Aggregate(nn.Module):
         """
         weights = self.coefficients(newest)
         inputs = list(sources) if self.learned else []
+        if self.form.newest_only and self.learned:
+            inputs, weights = inputs[-1:], weights[..., self.learned - 1 :]
         if slots:
-            weights = self._masked(weights, [present for _, present in slots])
+            weights = self._masked(weights, len(inputs), [present for _, present in slots])
             inputs += [value for value, _ in slots]
         sums = weighted_sums(weights, inputs)
         if self.form.prepost:
@@ -129,9 +132,9 @@ class Aggregate(nn.Module):
                 parts.append(part)
             return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
-    def _masked(self, weights: Tensor, present: Sequence[Tensor]) -> Tensor:
+    def _masked(self, weights: Tensor, own: int, present: Sequence[Tensor]) -> Tensor:
         """Coefficients that are zero where a slot is absent."""
-        mask = torch.stack([torch.ones_like(present[0])] * self.learned + list(present), dim=-1)
+        mask = torch.stack([torch.ones_like(present[0])] * own + list(present), dim=-1)
         return weights * mask.unsqueeze(-2)
 
 

@@ -19,6 +19,7 @@ residual way alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, cast
 
 import torch.nn.functional as F
@@ -103,6 +104,9 @@ class MUDDFormer(Backbone):
 
     def reads(self, unit: int) -> int:
         return 3 if self.ways == 4 and unit % 2 == 0 else 1
+
+    def narrow(self) -> None:
+        self.form = replace(self.form, newest_only=True)
 
     def restrict(self, readers: frozenset[int]) -> None:
         inside = sorted(reader for reader in readers if reader % 2)
@@ -199,7 +203,10 @@ class MUDDFormer(Backbone):
         if state.live is not None or unit == 0:
             return {}
         aggregate = self.aggregate(unit // 2)
-        return {"weights": aggregate.coefficients(state.newest)[..., : aggregate.sources]}
+        weights = aggregate.coefficients(state.newest)[..., : aggregate.sources]
+        if self.form.newest_only:
+            weights = F.pad(weights[..., -1:], (aggregate.sources - 1, 0))
+        return {"weights": weights}
 
     def _shown(self, block: int) -> bool:
         """Whether what is read before a block (the head is one more) may hold a route's slots."""

@@ -12,10 +12,10 @@ from lrt_lab.layers import RMSNorm, Shape, constant, parameter
 
 
 class Stream(NamedTuple):
-    """The carried stream and the embedding below it, ``(B, P, d)`` each."""
+    """The carried stream and, where it is read again, the embedding below it, ``(B, P, d)``."""
 
     x: Tensor
-    embedding: Tensor
+    embedding: Tensor | None
 
 
 class PreNorm(Backbone):
@@ -57,14 +57,14 @@ class PreNorm(Backbone):
             self.mixer_norm = nn.ModuleList(RMSNorm(shape.width) for _ in range(shape.blocks))
 
     def start(self, x: Tensor, sources: Sequence[Source]) -> Stream:
-        embedding = x
+        embedding = x if self.stream_scales else None
         for value, present in sources:
             x = x + value * present.unsqueeze(-1)
         return Stream(x, embedding)
 
     def enter(self, state: Stream, unit: int, inject: Callable[[Tensor], Tensor]) -> Stream:
         x = state.x
-        if self.stream_scales and unit % 2 == 0:
+        if state.embedding is not None and unit % 2 == 0:
             x = self.stream[unit // 2] * x + self.skip[unit // 2] * state.embedding
         return state._replace(x=inject(x))
 

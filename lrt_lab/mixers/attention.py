@@ -86,8 +86,6 @@ class Attention(Mixer):
             )
         self.heads, self.kv_heads = heads, kv_heads
         self.qk_norm, self.rotary_base, self.window = qk_norm, rotary_base, window
-        # An experiment can switch token attention off: every query then sees its own position only.
-        self.own_only = False
 
     def kv(self, shape: Shape) -> tuple[int, int]:
         if shape.width % self.heads or (shape.width // self.heads) % 2:
@@ -120,7 +118,7 @@ class Attention(Mixer):
         # Torch's kernel takes (B, heads, positions, head_dim); the transposes are views.
         seen = slice(None, at.reach)
         keys, values = buffer.k[:, seen].transpose(1, 2), buffer.v[:, seen].transpose(1, 2)
-        mask = at.mask(self.window, self.own_only)
+        mask = at.mask(self.window)
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),
             keys,
@@ -138,6 +136,9 @@ class Attention(Mixer):
         if self.rotary_base:
             x = rotate(x, at.rotary(self.head_dim, self.rotary_base, x.dtype))
         return x
+
+    def lookback(self) -> int | None:
+        return self.window
 
     def allocate(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
         shape = (batch, capacity, self.kv_heads, self.head_dim)

@@ -48,6 +48,10 @@ class Mixer(nn.Module):
         """
         raise NotImplementedError
 
+    def lookback(self) -> int | None:
+        """How many positions before its own an output depends on; None is all of them."""
+        return None
+
     def rescans(self, positions: range, buffer: Any) -> int:
         """Positions that a forward with these arguments evaluates beside ``positions``."""
         return 0
@@ -65,10 +69,32 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
 
+def alone(mixer: Mixer, reads: Reads, at: View, inject: Inject) -> Tensor:
+    """What a mixer makes of each position by itself, ``(B, P, d)``; nothing is kept of it.
+
+    Positions become rows, so this holds for any mixer: attention returns its own value, a delta
+    rule starts from an empty state, a convolution sees its newest tap.
+    """
+
+    def apart(x: Tensor) -> Tensor:
+        return x.flatten(0, 1).unsqueeze(1)
+
+    def together(x: Tensor) -> Tensor:
+        return x.squeeze(1).unflatten(0, at.ids.shape)
+
+    def port(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = inject(together(x), together(k), together(v))
+        return apart(k), apart(v)
+
+    rows = tuple(map(apart, reads)) if isinstance(reads, tuple) else apart(reads)
+    y, _ = mixer(rows, at.alone(), None, port)
+    return together(y)
+
+
 @cache
 def notice(option: str, window: int, length: int) -> None:
     """Say once that a window is longer than the context; it then ends at the context's start."""
-    if window > length:
+    if window > length > 1:
         logging.getLogger("lrt_lab").warning(
             "mixer %s=%d is longer than the context: clamped to %d", option, window, length
         )

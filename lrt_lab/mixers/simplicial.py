@@ -148,6 +148,9 @@ class SimplicialAttention(Mixer):
             return turn(q, table), turn(k, table), turn(pair_k, table)
         return q, k, pair_k
 
+    def lookback(self) -> int | None:
+        return max(self.windows) - 1
+
     def allocate(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
         shape = (batch, capacity, 2 * self.kv_heads, self.head_dim)
         return KeyValue(like.new_zeros(shape), like.new_zeros(shape), True)

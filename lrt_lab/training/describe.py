@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import jsonargparse
@@ -17,6 +18,7 @@ import yaml
 from lrt_lab.assembly import DEFAULTS, TEXT, assemble
 from lrt_lab.console import console
 from lrt_lab.errors import UserError
+from lrt_lab.store import write_text
 from lrt_lab.training.config import merge, merge_configs
 from lrt_lab.training.meter import Cost, measure
 from lrt_lab.training.optimizer import Optimization
@@ -24,7 +26,7 @@ from lrt_lab.training.published import Published
 from lrt_lab.wording import nearest
 
 HELP = """usage: lrt-lab describe --config FILE [--config FILE ...] [--KEY VALUE ...]
-                        [--against FILE] [--json]
+                        [--against FILE] [--json] [--lattice[=FILE]]
 
 What a config costs, by part: parameters, FLOPs per token (matrix + pointwise) of training, prefill
 and decoding, activations that training keeps, passes, decoding state. Takes no data. All as without
@@ -32,7 +34,9 @@ model.recompute, which keeps fewer activations and executes every pass once more
 
   --config FILE     fragments, stacked as `lrt-lab fit` stacks them; keys as flags come last
   --against FILE    a second config beside it: the same fragments, this one on top
-  --json            all numbers as JSON"""
+  --json            all numbers as JSON
+  --lattice[=FILE]  instead draw what each unit reads: by depth, from other positions, and as memory
+                    that left the position before; here and as an SVG (default: lattice.svg)"""
 #: Sections of a config that do not change what a token costs.
 ASIDE = ("trainer", "evaluation", "recording", "seed", "threads", "folder", "published")
 
@@ -44,6 +48,7 @@ class Request:
     config: dict[str, Any]
     against: dict[str, Any] | None
     json: bool
+    lattice: Path | None
 
 
 def describe(args: list[str]) -> int:
@@ -52,6 +57,8 @@ def describe(args: list[str]) -> int:
         print(HELP)
         return 0
     request = read(args)
+    if request.lattice is not None:
+        return draw(request.config, request.lattice)
     costs = [price(c) for c in (request.config, request.against) if c is not None]
     if request.json:
         records = [cost.as_dict() for cost in costs]
@@ -82,6 +89,7 @@ def read(args: list[str]) -> Request:
     flags: dict[str, Any] = {}
     over: str | None = None
     as_json = False
+    picture: Path | None = None
     rest = list(args)
     while rest:
         name, equals, value = rest.pop(0).partition("=")
@@ -89,6 +97,9 @@ def read(args: list[str]) -> Request:
             raise UserError(f"describe: {name!r} is no option; configs follow --config")
         if name == "--json":
             as_json = True
+            continue
+        if name == "--lattice":
+            picture = Path(value or "lattice.svg")
             continue
         if not equals:
             if not rest:
@@ -103,8 +114,10 @@ def read(args: list[str]) -> Request:
     config = merge_configs(files)
     if not files and not any(flag.partition(".")[0] == "model" for flag in flags):
         raise UserError("describe: no config: give --config, such as --config configs/base.yaml")
+    if picture is not None and (over is not None or as_json):
+        raise UserError("describe: --lattice draws one config; leave out --against and --json")
     against = None if over is None else merge(config, merge_configs([over]))
-    return Request(flagged(config, flags), against and flagged(against, flags), as_json)
+    return Request(flagged(config, flags), against and flagged(against, flags), as_json, picture)
 
 
 def flagged(config: dict[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +153,23 @@ def build(config: Mapping[str, Any]) -> tuple[Any, Any, int]:
         options["vocab"] = vocabulary
     decoder, schedule = assemble(**options)
     return decoder, schedule, length
+
+
+def draw(config: Mapping[str, Any], path: Path) -> int:
+    """Show a config's lattice, and write it as an SVG."""
+    from lrt_lab.training.lattice import lattice
+    from lrt_lab.training.lattice_picture import lines, svg
+
+    with torch.device("meta"):
+        decoder, schedule, length = build(config)
+    found = lattice(decoder)
+    passes = schedule.cost(length, decoder) / length
+    parts = (type(part).__name__ for part in (decoder.backbone, decoder.route, schedule))
+    title = f"{', '.join(parts)}: {passes:.3g} passes"
+    write_text(path, svg(found, title))
+    for line in (title, "", *lines(found), "", f"wrote {path}"):
+        console().print(line, markup=False)
+    return 0
 
 
 def rows(data: Mapping[str, Any]) -> tuple[int, int]:

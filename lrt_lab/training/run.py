@@ -53,6 +53,8 @@ IDENTITY = (
 )
 #: Model options that do not: the seed has a place of its own, and how memory is saved is no matter.
 INCIDENTAL = ("seed", "recompute")
+#: Switches of an experiment: where nothing is switched off they are no part of a run's identity.
+SWITCHES = {"attend": "all", "depth": "all"}
 #: What was priced before in this process; a suite asks for the same cells over and over.
 PRICES: dict[str, Cost] = {}
 Progress = Callable[[dict[str, Any]], None]
@@ -116,7 +118,11 @@ def canonical_config(parsed: Mapping[str, Any]) -> dict[str, Any]:
             return {key: plain(inner) for key, inner in value.items()}
         return [plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
-    model = {key: value for key, value in parsed["model"].items() if key not in INCIDENTAL}
+    model = {
+        key: value
+        for key, value in parsed["model"].items()
+        if key not in INCIDENTAL and SWITCHES.get(key, ()) != value
+    }
     given = parsed["data"]["init_args"]
     options = {key: value for key, value in given.items() if key != "seed"}
     data = {"class_path": parsed["data"]["class_path"], "init_args": options}

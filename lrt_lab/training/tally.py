@@ -310,7 +310,7 @@ def part_of(name: str, names: dict[str, str]) -> str:
 
 def ports(protocol: type) -> list[str]:
     """The methods of a protocol that run in a sweep."""
-    aside = {"setup", "reads", "routing", "restrict"}
+    aside = {"setup", "reads", "routing", "restrict", "narrow"}
     return [
         name
         for name, member in vars(protocol).items()
@@ -319,16 +319,27 @@ def ports(protocol: type) -> list[str]:
 
 
 @contextmanager
+def wrapping() -> Iterator[Callable[[Any, str, Callable[[Callable[..., Any]], Any]], None]]:
+    """``wrap(owner, method, by)`` puts ``by(method)`` in a method's place until the block ends."""
+    changed: list[tuple[Any, str]] = []
+
+    def wrap(owner: Any, method: str, by: Callable[[Callable[..., Any]], Any]) -> None:
+        object.__setattr__(owner, method, by(getattr(owner, method)))
+        changed.append((owner, method))
+
+    try:
+        yield wrap
+    finally:
+        for owner, method in changed:
+            object.__delattr__(owner, method)
+
+
+@contextmanager
 def tallied(decoder: Decoder) -> Iterator[Tally]:
     """Count everything that the decoder executes inside; the decoder is left as it was."""
     tally = Tally()
     counter = Counter(tally)
     names = part_names(decoder)
-    changed: list[tuple[Any, str]] = []
-
-    def replace(owner: Any, method: str, by: Callable[[Callable[..., Any]], Any]) -> None:
-        object.__setattr__(owner, method, by(getattr(owner, method)))
-        changed.append((owner, method))
 
     def under(part: str) -> Callable[[Callable[..., Any]], Any]:
         def wrap(call: Callable[..., Any]) -> Any:
@@ -355,7 +366,7 @@ def tallied(decoder: Decoder) -> Iterator[Tally]:
                 tally.evaluated += share
                 tally.graded += share * torch.is_grad_enabled()
                 body = decoder.unit(unit).body
-                if isinstance(body, Mixer):
+                if isinstance(body, Mixer) and decoder.attend == "all":
                     tally.rescanned += body.rescans(at.positions, buffer)
             return call(unit, reads, at, memory, buffer)
 
@@ -369,29 +380,26 @@ def tallied(decoder: Decoder) -> Iterator[Tally]:
 
         return counted
 
-    for protocol, owner in ((Backbone, decoder.backbone), (Route, decoder.route)):
-        part = names["backbone" if protocol is Backbone else "route"]
-        for method in ports(protocol):
-            replace(owner, method, under(part))
-    for index in range(decoder.shape.units):
-        unit = decoder.unit(index)
-        replace(unit, "normed", under("norms"))
-        replace(unit.body, "forward", under(names[f"units.{index}.body"]))
-    replace(decoder.norm, "forward", under("norms"))
-    for method in ("view", "embed"):
-        replace(decoder, method, under("embedding"))
-    replace(decoder, "sweep", sweep)
-    replace(decoder, "evaluate", evaluate)
-    replace(decoder, "logits", logits)
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(kept(decoder, counter))
-            stack.enter_context(FusedAttention(counter))
-            stack.enter_context(counter)
-            yield tally
-    finally:
-        for owner, method in changed:
-            object.__delattr__(owner, method)
+    with ExitStack() as stack:
+        replace = stack.enter_context(wrapping())
+        for protocol, owner in ((Backbone, decoder.backbone), (Route, decoder.route)):
+            part = names["backbone" if protocol is Backbone else "route"]
+            for method in ports(protocol):
+                replace(owner, method, under(part))
+        for index in range(decoder.shape.units):
+            unit = decoder.unit(index)
+            replace(unit, "normed", under("norms"))
+            replace(unit.body, "forward", under(names[f"units.{index}.body"]))
+        replace(decoder.norm, "forward", under("norms"))
+        for method in ("view", "embed"):
+            replace(decoder, method, under("embedding"))
+        replace(decoder, "sweep", sweep)
+        replace(decoder, "evaluate", evaluate)
+        replace(decoder, "logits", logits)
+        stack.enter_context(kept(decoder, counter))
+        stack.enter_context(FusedAttention(counter))
+        stack.enter_context(counter)
+        yield tally
 
 
 def kept(decoder: Decoder, counter: Counter) -> Any:

@@ -14,7 +14,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, rms_norm, rotary_table, rotate
 from lrt_lab.mixers import Attention
 from lrt_lab.mixers.attention import KeyValue
-from lrt_lab.mixers.base import notice
+from lrt_lab.mixers.base import alone, notice
 from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import documents, randomise, tokens
 
@@ -130,13 +130,13 @@ def test_the_port_sees_the_read_of_the_keys() -> None:
 
 
 @torch.no_grad()
-def test_own_only_is_a_window_of_nothing() -> None:
-    alone, windowed = mixer(), mixer(window=0)
-    alone.own_only = True
+def test_alone_is_a_window_of_nothing() -> None:
+    plain, windowed = mixer(), mixer(window=0)
     at = Frame(tokens(LENGTH)).at(range(LENGTH), LENGTH)
     x = random(2, LENGTH, WIDTH)
-    assert error(alone(x, at, None, through)[0], windowed(x, at, None, through)[0]) <= SAME
-    assert error(alone(x, at, None, through)[0], mixer()(x, at, None, through)[0]) > DIFFERENT
+    found = alone(plain, x, at, through)
+    assert error(found, windowed(x, at, None, through)[0]) <= SAME
+    assert error(found, plain(x, at, None, through)[0]) > DIFFERENT
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["values", "in place"])

@@ -9,7 +9,7 @@ from torch import Tensor
 from lrt_lab.frame import Frame
 from lrt_lab.mixers import Attention
 from lrt_lab.schedules import Jacobi
-from tests.support.models import B, T, attentions, documents, run, small_decoder, tokens
+from tests.support.models import B, T, documents, run, small_decoder, tokens
 from tests.support.registry import RECURRENT, Case, each_near_pair, each_trial
 
 WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=lambda w: f"window {w}")
@@ -69,8 +69,7 @@ def test_the_state_path_reaches_as_far_as_its_passes(
 ) -> None:
     """With attention confined to its own position, a token is heard ``feedback`` positions on."""
     decoder = small_decoder(backbone(), route())
-    for attention in attentions(decoder):
-        attention.own_only = True
+    decoder.attend = "own"
     ids, t = own_ids(), T - 3
     hidden = run(Jacobi(feedback + 1), decoder, Frame(ids))[-1].hidden
     reached = heard(hidden[:, t].square().sum(), decoder.embedding, ids)

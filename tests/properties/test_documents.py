@@ -14,7 +14,6 @@ from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import (
     B,
     T,
-    attentions,
     documents,
     exact,
     merged,
@@ -125,8 +124,7 @@ def test_the_memory_reset_is_a_choice_of_its_own(backbone: Case, route: Case) ->
     for t in range(CUT, CUT + 4):
         assert error(kept[:, t], reset[:, t]) > DIFFERENT
     # Without tokens to attend to, only the memory can tell packed documents apart.
-    for attention in attentions(decoder):
-        attention.own_only = True
+    decoder.attend = "own"
     separate = torch.cat([last(decoder, frame) for frame in apart(ids)], dim=1)
     assert error(last(decoder, Frame(ids, memory_document=PACKED)), separate) <= SAME
     assert error(last(decoder, Frame(ids)), separate) > DIFFERENT

@@ -11,7 +11,7 @@ from lrt_lab.frame import Frame
 from lrt_lab.routes import Coconut
 from lrt_lab.schedules import Curriculum, Interleaved, Jacobi, SinglePass
 from tests.support.compare import DIFFERENT, SAME, error
-from tests.support.models import B, T, attentions, documents, exact, run, small_decoder, tokens
+from tests.support.models import B, T, documents, exact, run, small_decoder, tokens
 from tests.support.registry import BACKBONES, Case, plain
 
 each_backbone = pytest.mark.parametrize("backbone", [b for b in BACKBONES if plain(b)], ids=str)
@@ -113,8 +113,7 @@ def test_the_token_of_a_silent_position_is_not_heard() -> None:
 def test_gradients_reach_the_question_through_silent_positions() -> None:
     """Attention confined to its own position leaves the silent positions as the only way."""
     decoder, ids = small_decoder(route=Coconut()), torch.arange(B * T).view(B, T)
-    for attention in attentions(decoder):
-        attention.own_only = True
+    decoder.attend = "own"
     (only,) = run(Curriculum(), decoder, Frame(ids, silent=silent(4, 5, 6)))
     only.hidden[:, 6].square().sum().backward()
     heard = decoder.embedding.grad[: B * T].ne(0).any(-1).view(B, T)

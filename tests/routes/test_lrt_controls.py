@@ -22,7 +22,6 @@ from tests.support.compare import DIFFERENT, SAME, error
 from tests.support.models import (
     B,
     T,
-    attentions,
     documents,
     exact,
     merged,
@@ -59,8 +58,7 @@ def frame() -> Frame:
 
 def heard(decoder: Decoder, schedule, t: int) -> list[int]:
     """The positions whose tokens position t depends on, without token attention."""
-    for attention in attentions(decoder):
-        attention.own_only = True
+    decoder.attend = "own"
     ids = torch.arange(B * T).view(B, T)
     hidden = run(schedule, decoder, Frame(ids))[-1].hidden[:, t]
     (gradient,) = torch.autograd.grad(hidden.square().sum(), decoder.embedding)

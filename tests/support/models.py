@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -91,8 +90,3 @@ def merged(passes: list[Pass]) -> Tensor:
     for later in passes[1:]:
         top[:, list(later.positions)] = later.hidden
     return top
-
-
-def attentions(decoder: Decoder) -> Iterator[Attention]:
-    """The attention of every block."""
-    return (unit.body for unit in decoder.units if isinstance(unit.body, Attention))

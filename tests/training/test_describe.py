@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -60,6 +61,24 @@ def test_two_configs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert "against / first" in capsys.readouterr().out
 
 
+def test_the_lattice_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "drawn.svg"
+    route = str(ROOT / "configs/route/lrt.yaml")
+    assert main(["describe", "--config", BASE, "--config", route, f"--lattice={path}"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "PreNorm, LRT, Interleaved: 2 passes"
+    assert shown[3].split() == ["head", "○○○○○○○○●"]
+    assert shown[6].split() == ["5", "SquaredReLU", "○○○○○●", "out:", "before", "unit", "6"]
+    assert shown[9].split("  ")[-1] == "in: enter, keys_values"
+    assert shown[-1] == f"wrote {path}"
+    drawn = ElementTree.parse(path).getroot()
+    paths = [node.get("marker-end") for node in drawn.iter() if node.get("marker-end")]
+    # Three positions: nine reads each of the one stream; four mixers see two positions and one;
+    # memory enters at four units of two positions.
+    count = {"depth": 3 * 9, "tokens": 4 * 3, "time": 4 * 2}
+    assert {name: paths.count(f"url(#{name})") for name in count} == count
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -69,6 +88,8 @@ def test_two_configs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param(["--trainer.max_steps", "3"], "no config", id="no-config"),
         pytest.param(["--config", "no.yaml"], "does not exist", id="no-file"),
         pytest.param(["base.yaml"], "is no option", id="bare"),
+        pytest.param(["--config", BASE, "--json", "--lattice"], "draws one config", id="lattice"),
+        pytest.param(["--config", BASE, "--model.depth", "newest"], "leave depth at", id="depth"),
     ],
 )
 def test_what_is_wrong_is_one_line(
