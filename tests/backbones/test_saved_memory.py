@@ -22,10 +22,13 @@ WIDTHS = {case: 64 if anchored(case) else 128 for case in BACKBONES if plain(cas
     ("backbone", "route"), [(b, r) for b in WIDTHS for r in ROUTES if anchored(b, r)], ids=str
 )
 def test_twice_the_depth_keeps_twice_the_bytes(backbone: Case, route: Case) -> None:
+    # A slot for every output: only the logits, a number for each slot and reader, grow faster, and
+    # at 64 features they show.
+    width = 128 if ("retain", "bank") in route.options else WIDTHS[backbone]
     schedule = Interleaved(2) if route.part.traits.recurrent else SinglePass()
     shallow, deep = (
         saved_bytes(
-            Decoder(WIDTHS[backbone], blocks, 64, backbone(), route(), Attention(heads=4)),
+            Decoder(width, blocks, 64, backbone(), route(), Attention(heads=4)),
             schedule,
             tokens(9),
         )
