@@ -59,11 +59,33 @@ def print_dry_run(
         duration(seeds * sum(seconds)),
     )
     print_table(table)
+    print_table(_per_token(sorted(entries, key=lambda entry: order(entry["cell"]))))
     out = console()
     out.print(f"time: {source}", markup=False)
     runs = seeds * len(entries)
     total = _in_all(seeds * sum(seconds), min(jobs, runs), device)
     out.print(f"{count(runs, 'run')} with {total}", markup=False)
+
+
+#: What the meter says of a cell, beside its totals: column and number.
+_METER = (
+    ("passes", "passes"),
+    ("train FLOPs", "train_flops_per_token"),
+    ("decode FLOPs", "decode_flops_per_token"),
+    ("kept bytes", "saved_bytes_per_token"),
+    ("decoding state, bytes", "state_bytes"),
+)
+
+
+def _per_token(entries: list[dict[str, Any]]) -> Table:
+    """What a token of each cell costs, from the meter; the state is a sequence's."""
+    table = Table(title="per token, FLOPs of matrix products", box=SIMPLE_HEAD)
+    table.add_column("cell", no_wrap=True)
+    for column, _ in _METER:
+        table.add_column(column, justify="right", no_wrap=True)
+    for entry in entries:
+        table.add_row(entry["cell"], *(amount(entry["cost"][number]) for _, number in _METER))
+    return table
 
 
 def _in_all(seconds: float, jobs: int, device: str) -> str:
