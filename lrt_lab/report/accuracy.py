@@ -8,6 +8,7 @@ stay away from both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import numpy as np
 from lrt_lab.analysis.contrasts import Contrast, against, evaluate, of_square
 from lrt_lab.analysis.estimate import paired
 from lrt_lab.analysis.multiplicity import holm
-from lrt_lab.analysis.square import absolute
 from lrt_lab.analysis.study import GAINS
 from lrt_lab.analysis.table import Table
+from lrt_lab.report import accuracy_squares, comparisons
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, interval, listing, p, percent, plain
 from lrt_lab.report.records import Design, Record
@@ -25,6 +26,7 @@ from lrt_lab.report.values import interval as values
 from lrt_lab.report.values import test
 
 Results = Mapping[str, Any]
+STATES = ("gain shown", "loss shown", "neither shown")
 METRICS = {
     "last_accuracy": "accuracy at the last position",
     "accuracy": "accuracy over all positions",
@@ -62,12 +64,20 @@ def measured(design: Design, records: Sequence[Record]) -> dict[str, Any] | None
         ]
         for metric in METRICS
     }
-    headline = None if design.metric == "loss" else design.metric
+    found: dict[str, Any] = {"metric": None, "outcome": design.outcome, "cells": shares}
+    if design.metric == "loss":
+        return {**found, "family": [], "gains": [], "square": None, "reading": None}
+    table = _table(design, done, (design.outcome,))
+    gains = _gains(design, table)
+    last = partial(_row, _table(design, done, ("last_pass",)))
+    own = [row for row in gains if row["name"] == design.primary]
     return {
-        "metric": headline,
-        "outcome": design.outcome,
-        "cells": shares,
-        "gains": [] if headline is None else _gains(design, done, headline),
+        **found,
+        "metric": design.metric,
+        "family": list(design.family),
+        "gains": gains,
+        "square": accuracy_squares.measured(table, design, last),
+        "reading": _state(own[0], design.alpha) if own else None,
     }
 
 
@@ -96,22 +106,35 @@ def _read(run: Record, where: tuple[str, ...], metric: str) -> float:
     return test[metric]
 
 
-def _gains(design: Design, runs: Sequence[Record], metric: str) -> list[dict[str, Any]]:
-    """Paired differences in the metric, more being better, with Holm's p over all of them."""
-    table = _table(design, runs, metric)
+def _gains(design: Design, table: Table) -> list[dict[str, Any]]:
+    """Paired differences in the metric, more being better.
+
+    Holm's p is over the declared family, and over the others; over all of them without a family.
+    """
     wanted = [
         (place, contrast)
         for place, cells in _places(design).items()
         for contrast in _contrasts(design, list(cells))
     ]
-    # Contrasts are written for what should be small.
-    tested = [-evaluate(table, contrast, absolute).estimate for _, contrast in wanted]
+    names = {contrast.name: contrast for _, contrast in wanted}
+    family = {comparisons.named(name, names).name for name in design.family}
+    claimed = [one for one in wanted if one[1].name in family]
+    rest = [one for one in wanted if one[1].name not in family]
+    return [row for part in (claimed, rest) if part for row in _tested(design, table, part)]
+
+
+def _tested(
+    design: Design, table: Table, wanted: Sequence[tuple[str, Contrast]]
+) -> list[dict[str, Any]]:
+    """A family of contrasts, with Holm's p over just these."""
+    tested = [evaluate(table, contrast, accuracy_squares.more).estimate for _, contrast in wanted]
     adjusted = holm(np.array([float(estimate.p()) for estimate in tested]))
     return [
         test(
             estimate,
             1 - design.alpha,
             name=contrast.name,
+            label=comparisons.label(contrast.name, design),
             place=place,
             weights={cell: -weight for cell, weight in contrast.weights.items()},
             p_holm=float(together),
@@ -120,14 +143,19 @@ def _gains(design: Design, runs: Sequence[Record], metric: str) -> list[dict[str
     ]
 
 
-def _table(design: Design, runs: Sequence[Record], metric: str) -> Table:
+def _table(design: Design, runs: Sequence[Record], where: tuple[str, ...]) -> Table:
     # Put together by hand: of losses a table wants positive ones, and an accuracy may be 0.
     cells = tuple(design.cells)
     shares = np.full((len(cells), len(design.seeds)), np.nan)
     for run in runs:
         at = cells.index(run.cell), design.seeds.index(run.seed)
-        shares[at] = _read(run, (design.outcome,), metric)
+        shares[at] = _read(run, where, design.metric)
     return Table(cells, design.seeds, shares)
+
+
+def _row(table: Table, cell: str) -> np.ndarray | None:
+    found = table.row(cell)
+    return found if np.isfinite(found).any() else None
 
 
 def _contrasts(design: Design, cells: list[str]) -> list[Contrast]:
@@ -158,33 +186,34 @@ def verdict(results: Results) -> list[str]:
             said.append(f"{_at(place)}no interval: fewer than two complete pair blocks.")
             continue
         alpha = results["suite"]["alpha"]
-        # Differences that are 0 in every seed have no p.
-        told = [row for row in rows if row["p_holm"] is not None and row["p_holm"] < alpha]
-        shown = [row for row in told if row["point"] > 0]
-        worse = [row for row in told if row["point"] < 0]
-        rest = [row for row in rows if row not in shown and row not in worse]
+        states = {state: [row for row in rows if _state(row, alpha) == state] for state in STATES}
         parts = [
-            f"{words}: {listing([_named(row) for row in group])}"
-            for words, group in (
-                ("gain shown", shown),
-                ("loss shown", worse),
-                ("neither shown", rest),
-            )
+            f"{state}: {listing([_named(row) for row in group])}"
+            for state, group in states.items()
             if group
         ]
         said.append(f"{_at(place)}{'; '.join(parts)}.")
     what = METRICS[found["metric"]]
     reading = "exact recurrence" if found["outcome"] == "exact" else "last training pass"
     level = percent(1 - results["suite"]["alpha"])
+    over = "the declared family, or over the others," if found["family"] else "all of them"
     rule = (
         f"Differences in {what}, {reading}, {level} intervals over seeds; shown means that Holm's "
-        f"p over all of them is below {results['suite']['alpha']:g}."
+        f"p over {over} is below {results['suite']['alpha']:g}."
     )
-    return [rule, *said]
+    square = found["square"]
+    return [rule, *said, *([accuracy_squares.verdict(square)] if square else [])]
+
+
+def _state(row: Mapping[str, Any], alpha: float) -> str:
+    """Whether a difference is shown; one that is 0 in every seed has no p."""
+    if row["p_holm"] is None or not row["p_holm"] < alpha or not row["point"]:
+        return STATES[2]
+    return STATES[0] if row["point"] > 0 else STATES[1]
 
 
 def _named(row: Mapping[str, Any]) -> str:
-    return f"{row['name']} ({interval(row)})"
+    return f"{row['label']} ({interval(row)})"
 
 
 def _at(place: str) -> str:
@@ -203,13 +232,14 @@ def section(results: Results) -> list[str]:
         "seed. Rows twice as long as those trained on ask for positions never seen.",
     ]
     for metric, rows in found["cells"].items():
-        parts += [f"### {METRICS[metric].capitalize()}", grid(_head(), map(_row, rows))]
+        parts += [f"### {METRICS[metric].capitalize()}", grid(_head(), map(_cell, rows))]
     if found["gains"]:
         columns = ["contrast", f"difference [{level}]", "p (t)", "p (Holm)", "n"]
         parts += [
             "### Gains",
             f"Differences in {METRICS[found['metric']]}, paired by seed.",
             grid(columns, map(_gain, found["gains"])),
+            *accuracy_squares.section(results),
         ]
     return parts
 
@@ -218,7 +248,7 @@ def _head() -> list[str]:
     return ["cell", *READINGS, "seeds"]
 
 
-def _row(row: Mapping[str, Any]) -> list[str]:
+def _cell(row: Mapping[str, Any]) -> list[str]:
     readings = row["readings"]
     seeds = " ".join(plain(value, 3) for value in readings["exact"]["values"]) or NONE
     return [row["cell"], *map(_mean, readings.values()), seeds]
@@ -233,4 +263,4 @@ def _mean(found: Mapping[str, Any]) -> str:
 
 
 def _gain(row: Mapping[str, Any]) -> list[str]:
-    return [row["name"], interval(row), p(row["p"]), p(row["p_holm"]), count(row["n"])]
+    return [row["label"], interval(row), p(row["p"]), p(row["p_holm"]), count(row["n"])]

@@ -145,7 +145,7 @@ def _row(item: Tested, in_nats: Tested, design: Design, p_holm: float, q: float)
         item.estimate,
         level,
         name=item.contrast.name,
-        label=_label(item.contrast.name, design),
+        label=label(item.contrast.name, design),
         weights=dict(item.contrast.weights),
         absolute=interval(in_nats.estimate, level),
         p_holm=p_holm,
@@ -155,7 +155,7 @@ def _row(item: Tested, in_nats: Tested, design: Design, p_holm: float, q: float)
     )
 
 
-def _label(name: str, design: Design) -> str:
+def label(name: str, design: Design) -> str:
     """The square's own contrasts in words, behind their names."""
     square = design.square
     if square is None:

@@ -59,10 +59,18 @@ def listed(suite: Path, home: Path) -> list[list[str]]:
                 f"`{found['suite_hash']}`",
                 f"`{frozen['commit'][:10]}`" if frozen else "not frozen",
                 str(found["runs"]["planned"]),
-                str(results["budgets"]["tokens"].get("reading", "none")),
+                reading(results),
             ]
         )
     return rows
+
+
+def reading(results: Mapping[str, Any]) -> str:
+    """What the primary contrast was read as, in ln loss or in a task's accuracy."""
+    found = (results.get("accuracy") or {}).get("reading")
+    if found:
+        return f"{results['suite']['primary']}, in accuracy: {found}"
+    return str(results["budgets"]["tokens"].get("reading", "none"))
 
 
 def complete(results: Mapping[str, Any]) -> bool:

@@ -23,6 +23,11 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
+def declared_square(results: Results) -> Mapping[str, Any] | None:
+    """The 2x2 that the suite declares, in ln loss or in a task's accuracy; None without one."""
+    return results["square"] or (results["accuracy"] or {}).get("square")
+
+
 def all_budgets(results: Results) -> dict[str, Budget]:
     """Budgets in the order of `BUDGETS`, the clock's among them."""
     found = {**results["budgets"], **results["wall_clock"]["budgets"]}

@@ -28,14 +28,15 @@ def render(results: Results) -> str:
     parts += [*_planned(results), *_cells(results)]
     if results["square"]:
         parts += effects.squares(results)
+    parts += protocol.rates(results)
+    if results["square"]:
         parts += [
-            *protocol.rates(results),
             *protocol.squares(results),
             *protocol.ladder(results),
             *protocol.exposure(results),
-            *protocol.ports(results),
         ]
     parts += [
+        *protocol.ports(results),
         *sweep(results),
         *groups(results),
         *accuracy.section(results),
@@ -61,6 +62,12 @@ def _planned(results: Results) -> list[str]:
             f"Primary contrast: {suite['primary']} on ln loss ({suite['outcome']} evaluation); "
             "margin "
             f"{suite['margin']:g} in ln loss, level {suite['alpha']:g}."
+        )
+    elif results["accuracy"] and results["accuracy"]["metric"]:
+        what = accuracy.METRICS[results["accuracy"]["metric"]]
+        lines.append(
+            f"Primary contrast: {suite['primary']} on {what} ({suite['outcome']} evaluation), as "
+            f"plain differences; level {suite['alpha']:g}."
         )
     lines.append(_seeds(results))
     runs = found["runs"]

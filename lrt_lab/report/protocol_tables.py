@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lrt_lab.report.layout import grid
@@ -64,13 +64,13 @@ def squares(results: Results) -> list[str]:
     """The 2x2 with other cells in the place of some."""
     if not results["squares"]:
         return []
-    head = _head(results, "square")
+    first = head(results, results["square"], "square")
     primary = results["budgets"]["tokens"]
     rows = []
     if "unavailable" not in primary:
         gains = [interval(gain["log"]) for gain in primary["gains"].values()]
         rows.append(["**primary**", *gains, interval(primary["interaction"]), str(primary["n"])])
-    rows += [[row["name"], *_effects(row), str(row["n"])] for row in results["squares"]]
+    rows += [[row["name"], *effects(row), str(row["n"])] for row in results["squares"]]
     changed = [
         f"- {row['name']}: "
         + ", ".join(f"`{cell}`" for cell in row["cells"] if cell not in _own(results))
@@ -79,7 +79,7 @@ def squares(results: Results) -> list[str]:
     return [
         "## The square with other cells",
         "The primary 2x2 at equal tokens with other cells in the place of some, in ln loss.",
-        grid([*head, "n"], rows),
+        grid([*first, "n"], rows),
         "\n".join(changed),
     ]
 
@@ -94,30 +94,42 @@ def ladder(results: Results) -> list[str]:
         "The 2x2 at every budget, each cell a completed schedule of its own. The slope is that of "
         "the line over ln budget, seed by seed: what an effect gains or loses per e-fold.",
     ]
+    rows = budgeted(found)
+    return [*parts, grid(head(results, results["square"], "budget"), rows)]
+
+
+def budgeted(found: Mapping[str, Any]) -> list[list[str]]:
+    """A row for every budget, and its slope, at equal tokens and at equal FLOPs."""
     rows = []
     for kind, by in found.items():
         for one in by["budgets"]:
-            rows.append([f"equal {BUDGET[kind]}, {one['times']:g} x", *_effects(one)])
-        rows.append([f"**slope**, equal {BUDGET[kind]}", *_effects(by["slope"])])
-    return [*parts, grid(_head(results, "budget"), rows)]
+            rows.append([f"equal {BUDGET[kind]}, {one['times']:g} x", *effects(one)])
+        rows.append([f"**slope**, equal {BUDGET[kind]}", *effects(by["slope"])])
+    return rows
 
 
 def exposure(results: Results) -> list[str]:
     """What decoding loses to what training saw."""
     if not results["exposure"]:
         return []
-    rows = []
-    for one in results["exposure"]:
-        rows.append([f"{one['name']}: last training pass", *_effects(one["last_pass"])])
-        rows.append([f"{one['name']}: exposure gap", *_effects(one["gap"])])
-        rows.append([f"**{one['name']}: exact**", *_effects(one["exact"])])
+    rows = exposed(results["exposure"])
     return [
         "## Last training pass and exact recurrence",
         "gain(exact) = gain(last training pass) - exposure gap, the gap being ln loss of the exact "
         "recurrence minus that of the last training pass of the routed cell. Per backbone, and for "
         "the interaction.",
-        grid(_head(results, "evaluation"), rows),
+        grid(head(results, results["square"], "evaluation"), rows),
     ]
+
+
+def exposed(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Three rows for every square: last training pass, gap, exact recurrence."""
+    rows = []
+    for one in found:
+        rows.append([f"{one['name']}: last training pass", *effects(one["last_pass"])])
+        rows.append([f"{one['name']}: exposure gap", *effects(one["gap"])])
+        rows.append([f"**{one['name']}: exact**", *effects(one["exact"])])
+    return rows
 
 
 def ports(results: Results) -> list[str]:
@@ -142,13 +154,15 @@ def ports(results: Results) -> list[str]:
     ]
 
 
-def _head(results: Results, first: str) -> list[str]:
-    square, level = results["square"], percent(1 - results["suite"]["alpha"])
+def head(results: Results, square: Mapping[str, Any], first: str) -> list[str]:
+    """Columns of a table with both gains and the interaction of a square."""
+    level = percent(1 - results["suite"]["alpha"])
     gain = f"{square['route']} on"
     return [first, f"{gain} {square['base']} [{level}]", f"{gain} {square['improved']}", "I"]
 
 
-def _effects(row: Mapping[str, Any]) -> list[str]:
+def effects(row: Mapping[str, Any]) -> list[str]:
+    """Both gains and the interaction."""
     return [interval(row[name]) for name in ("gain_base", "gain_improved", "interaction")]
 
 

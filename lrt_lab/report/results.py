@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lrt_lab.report import (
@@ -78,7 +79,9 @@ def summarise(
             "rates": protocol.rates(design),
             "squares": squares.others(losses, design),
             "ladder": squares.ladder(losses, design),
-            "exposure": squares.exposure(losses, design, records),
+            "exposure": squares.exposure(
+                losses, design, partial(squares.last_losses, losses, records)
+            ),
             "ports": protocol.ports(design, records),
             "accuracy": measured,
             "passes": cells.passes(design, records),

@@ -4,14 +4,14 @@ learning rate, budgets, and the last training pass instead of the exact recurren
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lrt_lab.analysis.contrasts import Contrast, evaluate, of_square
-from lrt_lab.analysis.square import Square
+from lrt_lab.analysis.square import Scale, Square, log
 from lrt_lab.analysis.table import Table
 from lrt_lab.report.records import Design, Record
 from lrt_lab.report.values import interval
@@ -22,10 +22,10 @@ LAST = "{} (last pass)"
 DEFAULT = "default learning rate"
 
 
-def effects(losses: Table, square: Square, level: float) -> dict[str, Any]:
+def effects(losses: Table, square: Square, level: float, scale: Scale = log) -> dict[str, Any]:
     """Both gains and the interaction of a square, each with its interval."""
     known = of_square(square)
-    found = {name: evaluate(losses, known[name]).estimate for name in EFFECTS}
+    found = {name: evaluate(losses, known[name], scale).estimate for name in EFFECTS}
     return {
         "cells": list(square.cells),
         "n": found["interaction"].n,
@@ -33,7 +33,7 @@ def effects(losses: Table, square: Square, level: float) -> dict[str, Any]:
     }
 
 
-def others(losses: Table, design: Design) -> list[dict[str, Any]]:
+def others(losses: Table, design: Design, scale: Scale = log) -> list[dict[str, Any]]:
     """Every further square of the plan, and the one at the default learning rate."""
     square = design.square
     if square is None:
@@ -44,12 +44,12 @@ def others(losses: Table, design: Design) -> list[dict[str, Any]]:
         named[DEFAULT] = default
     level = 1 - design.alpha
     return [
-        {"name": name, **effects(losses, square.with_cells(cells), level)}
+        {"name": name, **effects(losses, square.with_cells(cells), level, scale)}
         for name, cells in named.items()
     ]
 
 
-def ladder(losses: Table, design: Design) -> dict[str, Any] | None:
+def ladder(losses: Table, design: Design, scale: Scale = log) -> dict[str, Any] | None:
     """The square at every budget that all four cells have, and how its effects move with budget.
 
     A slope is that of the least-squares line over ln budget, seed by seed; at equal tokens, and at
@@ -73,10 +73,11 @@ def ladder(losses: Table, design: Design) -> dict[str, Any] | None:
     return {
         kind: {
             "budgets": [
-                {"times": times, **effects(losses, rung, level)} for times, rung in found.items()
+                {"times": times, **effects(losses, rung, level, scale)}
+                for times, rung in found.items()
             ],
             "slope": {
-                effect: interval(evaluate(losses, _slope(found, effect)).estimate, level)
+                effect: interval(evaluate(losses, _slope(found, effect), scale).estimate, level)
                 for effect in EFFECTS
             },
         }
@@ -111,11 +112,22 @@ def _slope(rungs: Mapping[float, Square], effect: str) -> Contrast:
     return Contrast(f"slope of {effect}", total)
 
 
-def exposure(losses: Table, design: Design, records: Sequence[Record]) -> list[dict[str, Any]]:
+def exposure(
+    losses: Table,
+    design: Design,
+    last: Callable[[str], np.ndarray | None],
+    scale: Scale = log,
+) -> list[dict[str, Any]]:
     """gain(exact) = gain(last training pass) - exposure gap, by backbone and for the interaction.
 
     The gap is ln L(exact) - ln L(last pass) of the routed cell: what decoding loses to what
     training saw. Empty where runs record only one of the two.
+
+    Args:
+        losses: of the exact recurrence.
+        design: the squares.
+        last: a cell's losses of the last training pass, one per seed; None where there are none.
+        scale: what differences are taken of.
     """
     square, level = design.square, 1 - design.alpha
     if square is None or design.outcome != "exact":
@@ -126,13 +138,13 @@ def exposure(losses: Table, design: Design, records: Sequence[Record]) -> list[d
     for name, one in named.items():
         extended = losses
         for cell in (one.cells[1], one.cells[3]):
-            last = _last(losses, records, cell)
-            if last is None:
+            row = last(cell)
+            if row is None:
                 break
             extended = replace(
                 extended,
                 cells=(*extended.cells, LAST.format(cell)),
-                loss=np.concatenate([extended.loss, last[None, :]], axis=-2),
+                loss=np.concatenate([extended.loss, row[None, :]], axis=-2),
             )
         else:
             at_last = one.with_cells({c: LAST.format(c) for c in (one.cells[1], one.cells[3])})
@@ -146,11 +158,12 @@ def exposure(losses: Table, design: Design, records: Sequence[Record]) -> list[d
             found.append(
                 {
                     "name": name,
-                    "exact": effects(extended, one, level),
-                    "last_pass": effects(extended, at_last, level),
+                    "exact": effects(extended, one, level, scale),
+                    "last_pass": effects(extended, at_last, level, scale),
                     "gap": {
                         effect: interval(
-                            evaluate(extended, Contrast(f"gap of {effect}", gap)).estimate, level
+                            evaluate(extended, Contrast(f"gap of {effect}", gap), scale).estimate,
+                            level,
                         )
                         for effect, gap in gaps.items()
                     },
@@ -159,7 +172,7 @@ def exposure(losses: Table, design: Design, records: Sequence[Record]) -> list[d
     return found
 
 
-def _last(losses: Table, records: Sequence[Record], cell: str) -> np.ndarray | None:
+def last_losses(losses: Table, records: Sequence[Record], cell: str) -> np.ndarray | None:
     """A cell's losses of the last training pass, one per seed; None where none is recorded."""
     row = np.full(len(losses.seeds), np.nan)
     for record in records:

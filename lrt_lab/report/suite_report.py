@@ -11,6 +11,7 @@ from typing import Any
 from lrt_lab.report import figures
 from lrt_lab.report.contraction import contraction
 from lrt_lab.report.curves import Curve, curves
+from lrt_lab.report.layout import declared_square
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import (
@@ -44,8 +45,9 @@ def _shown(results: dict[str, Any], lines: list[Curve]) -> list[Curve]:
     """The curves of the square and its twins, or of a sweep's default and best cells: all of them
     at once would be a thicket.
     """
-    if results["square"]:
-        own = set(results["square"]["cells"])
+    square = declared_square(results)
+    if square:
+        own = set(square["cells"])
         twins = [cell for cell in results["cells"] if cell["twin"]]
         own |= {c["cell"] for c in twins if {c["twin"]["of"], c["twin"]["as"]} <= own}
         return [line for line in lines if line.cell in own]

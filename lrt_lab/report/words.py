@@ -10,6 +10,7 @@ from typing import Any
 
 from lrt_lab.analysis.verdict import FEWEST_SEEDS
 from lrt_lab.report.accuracy import verdict as accuracy
+from lrt_lab.report.layout import declared_square
 from lrt_lab.report.numbers import count, interval, listing, percent, signed
 
 Results = Mapping[str, Any]
@@ -42,10 +43,16 @@ def opening(results: Results) -> list[str]:
 
 def _scoped(results: Results, said: list[str]) -> list[str]:
     """What was run on a small scale says at what size, first, and how far it reaches, last."""
-    cells = [cell for cell in results["cells"] if cell["parameters"] and cell["tokens"]]
-    if results["suite"]["scale"] not in SMALL or not results["square"] or not cells:
+    square, gains = declared_square(results), (results["accuracy"] or {}).get("gains")
+    # Without a square, a task's verdict is about every cell.
+    names = square["cells"] if square else [cell["cell"] for cell in results["cells"]]
+    own = [
+        cell
+        for cell in results["cells"]
+        if cell["cell"] in names and cell["parameters"] and cell["tokens"]
+    ]
+    if results["suite"]["scale"] not in SMALL or not (square or gains) or not own:
         return said
-    own = [cell for cell in cells if cell["cell"] in results["square"]["cells"]]
     parameters, tokens = (max(cell[key] for cell in own) for key in ("parameters", "tokens"))
     bytewise = any(part["bytes"] for part in results["evaluation"])
     unit = "bytes" if bytewise else "positions"

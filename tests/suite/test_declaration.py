@@ -217,7 +217,9 @@ def test_the_panel_has_what_it_compares() -> None:
     # The same parts as H1's.
     assert all(options == h1.axes["route"][name] for name, options in suite.axes["route"].items())
     assert suite.axes["backbone"] == h1.axes["backbone"] and suite.tuning == h1.tuning
-    assert all(h1.scales[name].margin == scale.margin for name, scale in suite.scales.items())
+    # In accuracy, of which a hundredth is little at every size.
+    assert suite.statistics.metric == "last_accuracy"
+    assert {scale.margin for scale in suite.scales.values()} == {0.01}
 
 
 @pytest.mark.parametrize("scale", ["smoke", "quick", "cpu", "gpu", "paper"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.figures.style import Drawing, Look, panels
+from lrt_lab.report.layout import declared_square
 
 
 def sweep(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
@@ -15,7 +16,7 @@ def sweep(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Dr
     if not found:
         return None
     known = [row for row in found["rows"] if row["cell"] in look.cells]
-    square = (results["square"] or {}).get("cells", [])
+    square = (declared_square(results) or {}).get("cells", [])
     figure, (ax,) = panels()
     ax.set_xscale("log", base=2)
     factors, said = set(), []
