@@ -82,6 +82,13 @@ def family(losses: Table, design: Design) -> list[dict[str, Any]]:
     return adjusted(losses, [named(name, options) for name in names], design)
 
 
+def require_family(design: Design) -> None:
+    """Raise for a contrast of the family that is not known, before runs are spent on it."""
+    options = known(design)
+    for name in design.family:
+        named(name, options)
+
+
 def named(name: str, options: Mapping[str, Contrast]) -> Contrast:
     """The contrast of that name."""
     if name not in options:

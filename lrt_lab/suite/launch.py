@@ -15,7 +15,7 @@ from lrt_lab.suite.declaration import Scale, Suite
 from lrt_lab.suite.estimate import estimate, from_finished
 from lrt_lab.suite.interrupt import Interrupted
 from lrt_lab.suite.pricing import Pricing
-from lrt_lab.suite.reports import write_report
+from lrt_lab.suite.reports import require_family, write_report
 from lrt_lab.suite.runner import Outcome, Runner
 from lrt_lab.suite.sessions import Session, overhead
 from lrt_lab.suite.show import print_dry_run
@@ -184,6 +184,7 @@ class Launch:
             for entry, one in zip(entries, seconds, strict=True):
                 entry["seconds"] = one
             plan = plans.build(self.suite, self.scale, entries, self._choices)
+            require_family(plan)
             plans.refuse_to_mix(plan, self.folder)
             plans.write(plan, self.folder)
         else:

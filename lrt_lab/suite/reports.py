@@ -32,6 +32,13 @@ def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: 
     return path
 
 
+def require_family(plan: dict[str, Any]) -> None:
+    """Raise if the report could not make the declared family of contrasts."""
+    from lrt_lab.report import comparisons, suite_runs
+
+    comparisons.require_family(suite_runs.design_of(plan))
+
+
 def set_aside(target: Path, suite_hash: str) -> Path | None:
     """Move a complete report of another suite file to a sibling, `<scale>-<hash10>`."""
     results = read_json(target / "results.json")

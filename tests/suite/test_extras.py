@@ -165,6 +165,13 @@ def test_a_comparison_of_cells_that_no_scale_runs_is_refused(
         lab.run(dry_run=True)
 
 
+def test_a_family_of_unknown_contrasts_is_refused_before_any_run(lab: Lab) -> None:
+    lab.save(statistics={**lab.tree["statistics"], "family": ["gain_bas"]})
+    with pytest.raises(UserError, match="did you mean 'gain_base'"):
+        lab.run()
+    assert not list(lab.runs.glob("*/*"))
+
+
 def test_a_scale_without_cells_is_refused(lab: Lab) -> None:
     with pytest.raises(UserError, match="leave scale quick no cell"):
         names(load(lab.save(without=[{}], scales=scales())))
