@@ -7,6 +7,7 @@ from lrt_kernels.delta_rule import (
     delta_rule_recurrent,
     delta_rule_step,
 )
+from lrt_kernels.depth_bank import Scored, read_scored, score_source
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
 from lrt_kernels.precision import no_autocast, wide
@@ -18,6 +19,7 @@ from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 __all__ = [
     "KERNELS",
     "OPS",
+    "Scored",
     "backend",
     "backends",
     "delta_rule",
@@ -32,6 +34,8 @@ __all__ = [
     "l2_norm",
     "no_autocast",
     "normed_scores",
+    "read_scored",
+    "score_source",
     "short_conv",
     "simplicial_attention",
     "sinkhorn",

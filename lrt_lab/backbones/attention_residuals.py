@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lrt_kernels import depth_mix, depth_score, head_queries, wide
+from lrt_kernels import Scored, depth_mix, head_queries, read_scored, score_source, wide
 from lrt_lab.backbones.base import Backbone, Source, unchanged
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape, constant, parameter
@@ -36,27 +36,29 @@ class Query(NamedTuple):
 
 
 class Bank(NamedTuple):
-    """Every source so far, with its logits for the readers that come after it.
+    """Every source so far, with what the readers that come after it score it by.
 
-    ``logits[j][i]`` is source j's logit for its i-th reader, counted from ``first[j]``, ``(B, P)``
-    or ``(B, P, heads)``. Scoring a source once for all its readers costs one matrix product per
-    source instead of one pass over it per read; a block that is still open has one reader only,
-    since the next write replaces it. ``queries`` are those of the embedding and of every block.
+    The i-th reader of ``sources[j]`` is counted from ``first[j]``; a block that is still open has
+    one reader only, since the next write replaces it. ``queries`` are those of the embedding and of
+    every block.
     """
 
     queries: tuple[Query, ...]
-    values: tuple[Tensor, ...] = ()
-    logits: tuple[tuple[Tensor, ...], ...] = ()
+    sources: tuple[Scored, ...] = ()
     first: tuple[int, ...] = ()
     masks: tuple[Tensor | None, ...] = ()
     # The mixture that the coming unit reads, kept from `enter` so that it is not computed twice.
     entered: Tensor | None = None
 
+    @property
+    def values(self) -> tuple[Tensor, ...]:
+        """The sources themselves, ``(B, P, d)`` each."""
+        return tuple(source.value for source in self.sources)
+
     def without_last(self) -> Bank:
         """The bank without its last source."""
         return self._replace(
-            values=self.values[:-1],
-            logits=self.logits[:-1],
+            sources=self.sources[:-1],
             first=self.first[:-1],
             masks=self.masks[:-1],
         )
@@ -150,13 +152,11 @@ class AttentionResiduals(Backbone):
         rows = slice(readers.start - query.first, readers.stop - query.first)
         by_head = slice(rows.start * self.heads, rows.stop * self.heads)
         bias = None if query.bias is None else query.bias[rows]
-        logits = depth_score(value, query.weight[by_head], self.eps, bias, self.scale)
-        if self.heads > 1:
-            logits = logits.unflatten(-1, (-1, self.heads))
+        weight = query.weight[by_head]
+        source = score_source(value, weight, bias, self.scale, self.eps, self.heads)
         return Bank(
             bank.queries,
-            (*bank.values, value),
-            (*bank.logits, logits.unbind(value.dim() - 1)),
+            (*bank.sources, source),
             (*bank.first, readers.start),
             (*bank.masks, mask),
         )
@@ -178,18 +178,21 @@ class AttentionResiduals(Backbone):
         return self._add(state, y, state.queries[block + 1], readers, None)
 
     def hidden(self, state: Bank, unit: int) -> Tensor:
-        return self._mixture(state, unit, state.values)
+        seen = self._seen(state, unit)
+        readers = [unit - state.first[source] for source in seen]
+        masks = [state.masks[source] for source in seen]
+        return read_scored([state.sources[source] for source in seen], readers, masks)
 
-    def _mixture(self, state: Bank, unit: int, values: Sequence[Tensor]) -> Tensor:
-        seen = list(range(len(values)))
+    def _seen(self, state: Bank, unit: int) -> list[int]:
+        """Which sources a reader sees."""
+        seen = list(range(len(state.sources)))
         if self.newest_only:
+            # Only what is a route's has a mask.
             newest = [j for j in seen if state.masks[j] is None][-1]
             seen = [j for j in seen if j == newest or state.masks[j] is not None]
         if self.slot_readers is not None and unit not in self.slot_readers:
-            # Only what is a route's has a mask.
             seen = [source for source in seen if state.masks[source] is None]
-        logits = [state.logits[source][unit - state.first[source]] for source in seen]
-        return depth_mix(logits, [values[j] for j in seen], [state.masks[j] for j in seen])
+        return seen
 
     def finish(self, state: Bank) -> Tensor:
         return self.hidden(state, self.readers - 1)
@@ -198,5 +201,8 @@ class AttentionResiduals(Backbone):
         # A mixture of one-hot values is the weights themselves, one copy per head.
         like, count = state.values[0], len(state.values)
         marks = torch.eye(count, dtype=wide(like.dtype), device=like.device).repeat(1, self.heads)
-        weights = self._mixture(state, unit, marks.expand(*like.shape[:-1], -1, -1).unbind(-2))
+        ones = marks.expand(*like.shape[:-1], -1, -1).unbind(-2)
+        seen = self._seen(state, unit)
+        logits = [state.sources[j].logit(unit - state.first[j]) for j in seen]
+        weights = depth_mix(logits, [ones[j] for j in seen], [state.masks[j] for j in seen])
         return {"weights": weights.unflatten(-1, (self.heads, count))}

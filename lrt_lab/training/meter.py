@@ -151,7 +151,8 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
         saved_bytes_per_token=sum(train.saved.values()) / length,
         state_bytes=state,
         length=length,
-        backends=backends(decoder.head.device),
+        # The decoder is on the meta device; a run is where this machine computes.
+        backends=backends(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
         parts=tuple(
             Part(
                 part,

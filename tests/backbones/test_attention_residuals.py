@@ -257,7 +257,7 @@ def test_logits_are_wide_and_nothing_decays(part: type[AttentionResiduals], mode
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mode == "mixed"):
         sweep = decoder.sweep(frame, frame.positions, save=(8,))
     assert sweep.hidden.dtype == dtype
-    logits = [logit.dtype for scores in sweep.saved[8].logits for logit in scores]
+    logits = [logit.dtype for source in sweep.saved[8].sources for logit in source.logits]
     assert set(logits) == {torch.float32}
     sweep.hidden.float().square().sum().backward()
     for name, target in decoder.backbone.named_parameters():

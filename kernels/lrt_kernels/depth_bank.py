@@ -1,0 +1,83 @@
+"""Depth reads by many readers over a growing list of sources.
+
+The reads are those of `lrt_kernels.depth_read`; what differs is when a source is scored. The
+reference scores it once, when it is added, for all the readers that come after: one matrix product
+per source instead of one pass over it per read. The kernels score it as they read it, which costs
+no pass at all, so nothing is kept but the queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lrt_kernels.backend import Backend, choose
+from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
+
+
+class Scored(NamedTuple):
+    """One source and what its readers score it by.
+
+    ``value (..., d)``; per reader a ``query (d,)`` and a ``bias ()`` where there are any. With
+    ``logits``, one ``(...)`` per reader, or ``(..., heads)``, the scores are taken already.
+    """
+
+    value: Tensor
+    query: tuple[Tensor, ...]
+    bias: tuple[Tensor, ...] | None
+    logits: tuple[Tensor, ...] | None
+    scale: float
+    eps: float
+
+    def logit(self, reader: int) -> Tensor:
+        """One reader's logits, ``(...)``, or ``(..., heads)``."""
+        if self.logits is not None:
+            return self.logits[reader]
+        bias = None if self.bias is None else self.bias[reader].unsqueeze(0)
+        query = self.query[reader].unsqueeze(0)
+        return depth_score(self.value, query, self.eps, bias, self.scale).squeeze(-1)
+
+
+def score_source(
+    value: Tensor,
+    query_RD: Tensor,
+    bias_R: Tensor | None = None,
+    scale: float = 1.0,
+    eps: float = 1e-6,
+    heads: int = 1,
+    backend: Backend = "auto",
+) -> Scored:
+    """A source for R readers, with a row of ``query (R heads, d)`` per reader and head.
+
+    Several heads are read by the reference on every device.
+    """
+    if heads == 1 and choose("depth_read", backend, value.device) == "triton":
+        bias = None if bias_R is None else bias_R.unbind()
+        # Unbound once: the gradient of an index would be as large as the table, for each of them.
+        return Scored(value.contiguous(), query_RD.unbind(), bias, None, scale, eps)
+    logits = depth_score(value, query_RD, eps, bias_R, scale)
+    if heads > 1:
+        logits = logits.unflatten(-1, (-1, heads))
+    return Scored(value, (), None, logits.unbind(value.dim() - 1), scale, eps)
+
+
+def read_scored(
+    sources: Sequence[Scored],
+    readers: Sequence[int],
+    masks: Sequence[Tensor | None] | None = None,
+) -> Tensor:
+    """One read ``(..., d)``; ``readers[j]`` is the reader's place among those of source j."""
+    values = [source.value for source in sources]
+    if len(sources) == 1:
+        return values[0]
+    if any(source.logits is not None for source in sources):
+        logits = [source.logit(reader) for source, reader in zip(sources, readers, strict=True)]
+        return depth_mix(logits, values, masks)
+    first = sources[0]
+    query = torch.stack([s.query[r] for s, r in zip(sources, readers, strict=True)])
+    biases = [s.bias[r] for s, r in zip(sources, readers, strict=True) if s.bias is not None]
+    bias = torch.stack(biases) if biases else None
+    return depth_read(values, query, bias, first.scale, first.eps, masks, backend="triton")
