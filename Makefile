@@ -15,7 +15,7 @@ PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h1-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-aot kernels-gpu test check clean
+.PHONY: help setup h1 h1-tune h1-extended backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -62,6 +62,9 @@ bench-backbones: setup ## time and memory of all backbones beside PreNorm, again
 
 bench-mixers: setup ## time, decoding and memory of all mixers beside attention, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.mixers
+
+kernels-bench: setup ## time of the operations beside their naive forms; on a GPU beside a copy
+	@.venv/bin/python -m tests.benchmarks.kernels
 
 kernels-aot: setup ## compile every kernel for absent cards: registers, shared memory, spills
 	@.venv/bin/python -m tests.kernels.aot

@@ -1,0 +1,30 @@
+"""The benchmark's stacked form is the same read, and its bytes are the roofline's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrt_kernels import depth_read
+from lrt_lab.store import read_json
+from tests.benchmarks.kernels import COMMITTED, inputs, moved, predicted, stacked
+
+
+def test_both_forms_are_the_same_read() -> None:
+    *sources, query, bias = inputs(5, 4, 3, torch.float32, "cpu")
+    torch.testing.assert_close(
+        stacked(sources, query, bias), depth_read(sources, query, bias), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_bytes_of_a_read() -> None:
+    """S + 1 states forward, and 2 S + 3 backward, at 17 sources of 1024 bfloat16 numbers."""
+    assert moved(17)["forward"] == pytest.approx(18 * 2048, rel=0.01)
+    assert moved(17)["backward"] == pytest.approx(37 * 2048, rel=0.01)
+
+
+def test_committed_numbers() -> None:
+    """The reference is twice as fast as the stacked form; the prediction says that it is one."""
+    committed = read_json(COMMITTED)
+    assert committed["cpu"]["ops"]["depth_read"]["reference"]["median"] >= 2.0
+    assert committed["predicted, nothing timed"] == predicted()
