@@ -229,7 +229,8 @@ def section(results: Results) -> list[str]:
     parts = [
         "## Accuracy",
         f"Mean over seeds with its {level} interval, then the exact recurrence's value for every "
-        "seed. Rows twice as long as those trained on ask for positions never seen.",
+        "seed. Rows twice as long as those trained on ask for positions never seen. Intervals are "
+        "Student's and know no bounds: they can leave [0, 1].",
     ]
     for metric, rows in found["cells"].items():
         parts += [f"### {METRICS[metric].capitalize()}", grid(_head(), map(_cell, rows))]
