@@ -32,7 +32,8 @@ HEAD = """<!-- Made by `python -m lrt_lab.training.cost_table`; do not edit. -->
 Each row is a fragment of `configs/route/` over `configs/base.yaml`, with rows of {length}
 positions and {blocks} blocks. Passes are token-forwards per token, calls are evaluations of the
 stack (or of a range of its units) one after the other per row, heads are logits per token. FLOPs
-are those of matrix products, forward and backward, as a multiple of the plain model's.
+are those of matrix products, forward and backward, as a multiple of the plain model's; pointwise
+work is in [pointwise.md](pointwise.md).
 
 | mechanism | calls | passes | with gradients | heads | train FLOPs | kept bytes | \
 decode FLOPs per token |
