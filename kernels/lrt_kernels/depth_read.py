@@ -163,6 +163,7 @@ def depth_read(
             here = torch.ones(shape[:-1], dtype=torch.bool, device=device)
             present = torch.stack([here if mask is None else mask for mask in masks])
             present = present.view(count, -1)
+        query_RSD = query_RSD.expand(-1, count, -1)
         out, *_ = _op(
             flat, query_RSD, bias_RS, present, norm_gain, float(scale), float(eps), norm_eps
         )
@@ -173,7 +174,7 @@ def depth_read(
 def _by_read(
     query: Tensor, bias: Tensor | None, count: int, features: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Queries ``(R, S, d)``, a view where they are shared, and biases ``(R, S)``."""
+    """Queries ``(R, S, d)``, or ``(R, 1, d)`` where they are shared, and biases ``(R, S)``."""
     if query.dim() not in (1, 2, 3):
         raise ValueError(f"query has {query.dim()} axes: give (d,), (S, d) or (R, S, d)")
     reads = query.shape[0] if query.dim() == 3 else 1
@@ -182,7 +183,7 @@ def _by_read(
     check_tensor(query, "query", (reads, wanted, features)[3 - query.dim() :], device)
     if reads < 1:
         raise ValueError("query has no reads: give at least one")
-    query = query.reshape(reads, own, features).expand(reads, count, features)
+    query = query.reshape(reads, own, features)
     if bias is not None:
         check_tensor(bias, "bias", (reads, count)[2 - bias.dim() :] or (count,), device)
         bias = bias.expand(reads, count)
@@ -200,10 +201,14 @@ def _reference(
     norm_gain: Tensor | None,
 ) -> Tensor:
     """The read ``(..., R, d)`` in plain PyTorch."""
-    logits = []
-    for j, source in enumerate(sources):
-        own = None if bias_RS is None else bias_RS[:, j]
-        logits.append(depth_score(source, query_RSD[:, j], eps, own, scale).unbind(-1))
+    count = len(sources)
+    # Unbound once: the gradient of an index would be as large as all queries, for each source.
+    queries = query_RSD.unbind(1) if query_RSD.shape[1] > 1 else [query_RSD.squeeze(1)] * count
+    biases = [None] * count if bias_RS is None else bias_RS.unbind(1)
+    logits = [
+        depth_score(source, query, eps, bias, scale).unbind(-1)
+        for source, query, bias in zip(sources, queries, biases, strict=True)
+    ]
     dtype = wide(sources[0].dtype)
     reads = []
     for scores in zip(*logits, strict=True):

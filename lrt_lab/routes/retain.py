@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lrt_kernels import depth_mix, depth_score, no_autocast, wide
+from lrt_kernels import depth_mix, depth_read, depth_score, no_autocast, wide
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, View
 from lrt_lab.layers import Routing, Shape, constant, parameter
@@ -70,8 +70,13 @@ class Gather(Routing):
     def forward(self, bank: Bank, top: Tensor) -> Tensor:
         """g ``(B, P, S, d)`` of a bank, and the normed top state ``(B, P, d)``."""
         values, masks = zip(*bank, strict=True)
-        reads = [depth_mix(own, values, masks) for own in self.logits(values, top)]
-        return torch.stack(reads, dim=-2)
+        if self.queries == "input":
+            reads = [depth_mix(own, values, masks) for own in self.logits(values, top)]
+            return torch.stack(reads, dim=-2)
+        query = self.query.unsqueeze(1) if self.queries == "shared" else self.query.transpose(0, 1)
+        # Slots that arrive are views of one tensor.
+        sources = [value.contiguous() for value in values]
+        return depth_read(sources, query, self.bias.mT, self.scale, self.eps, masks)
 
     def weights(self, bank: Bank, top: Tensor) -> Tensor:
         """The softmax weights ``(B, P, S, sources)``; 0 where a source is absent."""
