@@ -46,6 +46,8 @@ def _classes(file: Path) -> Iterator[ast.ClassDef]:
 
 def _abstract(node: ast.ClassDef) -> bool:
     """Whether the class itself leaves something to those below it."""
+    if any(isinstance(base, ast.Name) and base.id == "ABC" for base in node.bases):
+        return True
     methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
     return any(
         isinstance(d, ast.Name) and d.id == "abstractmethod"

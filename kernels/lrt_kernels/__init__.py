@@ -10,7 +10,7 @@ from lrt_kernels.delta_rule import (
 from lrt_kernels.depth_bank import Scored, read_scored, score_source
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
-from lrt_kernels.precision import no_autocast, wide
+from lrt_kernels.precision import alike, no_autocast, wide
 from lrt_kernels.short_conv import l2_norm, short_conv
 from lrt_kernels.simplicial_attention import simplicial_attention
 from lrt_kernels.sinkhorn import sinkhorn
@@ -20,6 +20,7 @@ __all__ = [
     "KERNELS",
     "OPS",
     "Scored",
+    "alike",
     "backend",
     "backends",
     "delta_rule",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lrt_kernels.backend import Backend, choose
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
+from lrt_kernels.precision import alike
 
 
 class Scored(NamedTuple):
@@ -80,4 +81,4 @@ def read_scored(
     query = torch.stack([s.query[r] for s, r in zip(sources, readers, strict=True)])
     biases = [s.bias[r] for s, r in zip(sources, readers, strict=True) if s.bias is not None]
     bias = torch.stack(biases) if biases else None
-    return depth_read(values, query, bias, first.scale, first.eps, masks, backend="triton")
+    return depth_read(alike(values), query, bias, first.scale, first.eps, masks, backend="triton")

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lrt_kernels import depth_mix, depth_read, depth_score, no_autocast, wide
+from lrt_kernels import alike, depth_mix, depth_read, depth_score, no_autocast, wide
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, View
 from lrt_lab.layers import Routing, Shape, constant, parameter
@@ -74,9 +74,7 @@ class Gather(Routing):
             reads = [depth_mix(own, values, masks) for own in self.logits(values, top)]
             return torch.stack(reads, dim=-2)
         query = self.query.unsqueeze(1) if self.queries == "shared" else self.query.transpose(0, 1)
-        # Slots that arrive are views of one tensor.
-        sources = [value.contiguous() for value in values]
-        return depth_read(sources, query, self.bias.mT, self.scale, self.eps, masks)
+        return depth_read(alike(values), query, self.bias.mT, self.scale, self.eps, masks)
 
     def weights(self, bank: Bank, top: Tensor) -> Tensor:
         """The softmax weights ``(B, P, S, sources)``; 0 where a source is absent."""

@@ -32,7 +32,7 @@ from tests.training import tiny
 
 WIDTH, UNITS = 16, 2 * BLOCKS
 #: Numbers of a record that a clock gives.
-CLOCK = ("seconds", "train_seconds", "tokens_per_second", "eval_seconds")
+CLOCK = ("seconds", "train_seconds", "tokens_per_second", "eval_seconds", "throughput")
 
 
 def diagnosed(decoder: Decoder) -> dict[str, Any]:
