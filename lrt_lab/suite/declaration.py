@@ -78,7 +78,9 @@ class Statistics:
     variant and then chosen among, and its `default`; `squares`, further 2x2s by name, each the
     primary one with other cells in the place of some; `groups`, an `axis` of the
     contrast and the words that describe each of its `values` but the baseline:
-    `{LRT: {retain: one block, ..}, ..}`; `positions`, what a position of a task's row stands for:
+    `{LRT: {retain: one block, ..}, ..}`, of the baseline too if it is named; `solid`, where there
+    is one axis: the value that its baseline must beat, `{over: none}`, before a gain over the
+    baseline means anything; `positions`, what a position of a task's row stands for:
     `{name: associations held, unit: 3}` where three of them make one.
     """
 
@@ -93,6 +95,7 @@ class Statistics:
     sweep: dict[str, str] = field(default_factory=dict)
     squares: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
+    solid: dict[str, str] = field(default_factory=dict)
     positions: dict[str, Any] = field(default_factory=dict)
 
 
@@ -256,7 +259,7 @@ def _twin(
 
 
 def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str) -> Statistics:
-    shown = ("groups", "metric", "positions")
+    shown = ("groups", "metric", "positions", "solid")
     optional = ("family", "outcome", "alpha", "contrasts", "floor", "sweep", "squares", *shown)
     parts = section(tree, where, ("primary", "axes", *optional), optional)
     outcome = parts.get("outcome", "exact")
@@ -296,6 +299,7 @@ def _statistics(tree: object, axes: Mapping[str, Mapping[str, Any]], where: str)
             for name, cells in section(parts.get("squares", {}), f"{where}.squares").items()
         },
         groups=_groups(parts.get("groups"), axes, ends, f"{where}.groups"),
+        solid=_solid(parts.get("solid"), axes, ends, metric, f"{where}.solid"),
         positions=_positions(parts.get("positions"), f"{where}.positions"),
     )
 
@@ -321,6 +325,27 @@ def _positions(tree: object, where: str) -> dict[str, Any]:
     return {"name": text(parts, "name", where), "unit": unit}
 
 
+def _solid(
+    tree: object,
+    axes: Mapping[str, Mapping[str, Any]],
+    ends: Mapping[str, Any],
+    metric: str,
+    where: str,
+) -> dict[str, str]:
+    if tree is None:
+        return {}
+    if len(ends) != 1 or metric != "loss":
+        raise UserError(
+            f"{where}: a baseline is solid or not where statistics.axes names one axis and the "
+            f"metric is loss; here they are {', '.join(ends)} and {metric}."
+        )
+    ((axis, values),) = ends.items()
+    solid = section(tree, where, ("over",))
+    others = [value for value in axes[axis] if value != values["baseline"]]
+    require_known(f"other value of axis {axis}", [solid["over"]], others, where)
+    return solid
+
+
 def _groups(
     tree: object, axes: Mapping[str, Mapping[str, Any]], ends: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
@@ -329,8 +354,9 @@ def _groups(
     groups = section(tree, where, ("axis", "values"))
     axis = groups["axis"]
     require_known("axis", [axis], ends, where)
-    others = [value for value in axes[axis] if value != ends[axis]["baseline"]]
-    described = section(groups["values"], f"{where}.values", tuple(others))
+    base = ends[axis]["baseline"]
+    others = [value for value in axes[axis] if value != base]
+    described = section(groups["values"], f"{where}.values", (*others, base), (base,))
     choices = tuple(section(described[others[0]], f"{where}.values.{others[0]}")) if others else ()
     if len(choices) < 2:
         raise UserError(f"{where}.values: describe every value of {axis} by at least two choices.")

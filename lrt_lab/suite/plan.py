@@ -197,6 +197,10 @@ def build(
     """The whole plan, as it is written."""
     statistics = suite.statistics
     known = {entry["cell"] for entry in entries}
+    contrasts = {n: w for n, w in statistics.contrasts.items() if known >= set(w)}
+    # A scale that leaves cells out leaves out what compares them.
+    gone = statistics.contrasts.keys() - contrasts.keys()
+    gone |= {value for axis, kept in scale.only.items() for value in {*suite.axes[axis]} - {*kept}}
     return {
         "suite": suite.name,
         "scale": scale.name,
@@ -207,19 +211,19 @@ def build(
         "hypothesis": suite.hypothesis,
         "prediction": suite.prediction,
         "statistics": {
-            "family": list(statistics.family),
+            "family": [name for name in statistics.family if name not in gone],
             "primary": statistics.primary,
             "outcome": statistics.outcome,
             "metric": statistics.metric,
             "margin": scale.margin,
             "planned_seeds": len(scale.seeds),
             "alpha": statistics.alpha,
-            # A scale that leaves cells out leaves out what compares them.
-            "contrasts": {n: w for n, w in statistics.contrasts.items() if known >= set(w)},
+            "contrasts": contrasts,
             "floor": list(statistics.floor) or None,
             "axes": statistics.axes,
             "sweep": statistics.sweep or None,
             "groups": statistics.groups or None,
+            "solid": statistics.solid or None,
             "squares": {n: s for n, s in statistics.squares.items() if known >= {*s, *s.values()}},
             "positions": statistics.positions or None,
         },

@@ -116,6 +116,9 @@ def test_fragments_are_found_from_anywhere(lab: Lab, monkeypatch: pytest.MonkeyP
             id="groups-word",
         ),
         pytest.param(
+            "statistics/solid", {"over": "none"}, "they are backbone, route and loss", id="solid"
+        ),
+        pytest.param(
             "statistics/positions", {"name": "pairs", "unit": 0}, "unit is 0", id="positions-unit"
         ),
         pytest.param("scales", None, "must be a table", id="scales-empty"),
@@ -128,6 +131,44 @@ def test_what_is_wrong_is_named(lab: Lab, path: str, value: Any, words: str) -> 
     assert words in str(error.value)
     assert str(lab.suite) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def one_axis(lab: Lab, **statistics: Any) -> None:
+    """Leave the suite its routes alone, with a third one."""
+    del lab.tree["axes"]["backbone"], lab.tree["twins"]
+    lab.tree["axes"]["route"]["T2MLR"] = {"model.route": "T2MLR"}
+    ends = {"route": {"baseline": "LRT", "improved": "T2MLR"}}
+    lab.save(statistics={"primary": "T2MLR", "axes": ends, **statistics})
+
+
+def test_a_baseline_is_solid_over_another_value(lab: Lab) -> None:
+    one_axis(lab, solid={"over": "none"})
+    assert load(lab.suite).statistics.solid == {"over": "none"}
+
+
+@pytest.mark.parametrize(
+    ("solid", "metric", "words"),
+    [
+        ({"over": "LRT"}, "loss", "unknown other value of axis route 'LRT'"),
+        ({"above": "none"}, "loss", "unknown key 'above'. Did you mean 'over'"),
+        ({"over": "none"}, "accuracy", "here they are route and accuracy"),
+    ],
+    ids=["the-baseline-itself", "key", "accuracy"],
+)
+def test_what_is_wrong_about_solid_is_named(
+    lab: Lab, solid: dict[str, str], metric: str, words: str
+) -> None:
+    one_axis(lab, solid=solid, metric=metric)
+    with pytest.raises(UserError, match="statistics.solid") as error:
+        load(lab.suite)
+    assert words in str(error.value)
+
+
+def test_groups_may_describe_the_baseline_too(lab: Lab) -> None:
+    words = {"retain": "a block", "read": "injection"}
+    described = {"none": words, "LRT": words, "T2MLR": words}
+    one_axis(lab, groups={"axis": "route", "values": described})
+    assert list(load(lab.suite).statistics.groups["values"]) == list(described)
 
 
 def test_a_missing_file(lab: Lab) -> None:

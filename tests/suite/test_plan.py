@@ -49,6 +49,7 @@ def test_a_plan_says_what_the_report_needs(lab: Lab) -> None:
         },
         "sweep": None,
         "groups": None,
+        "solid": None,
         "positions": None,
         "squares": {},
     }
@@ -59,6 +60,24 @@ def test_a_plan_says_what_the_report_needs(lab: Lab) -> None:
     assert entry["seconds"] > 0
     assert entry["twin"] is None
     assert len({one["hash"] for one in plan["cells"]}) == 12
+
+
+def test_a_scale_without_some_cells_has_no_family_of_them(lab: Lab) -> None:
+    lab.tree["axes"]["route"]["T2MLR"] = {"model.route": "T2MLR"}
+    lab.tree["statistics"] |= {
+        "family": ["interaction", "T2MLR", "T2MLR over LRT", "LRT over none"],
+        "contrasts": {
+            "T2MLR over LRT": {"PreNorm+LRT": 1, "PreNorm+T2MLR": -1},
+            "LRT over none": {"PreNorm+none": 1, "PreNorm+LRT": -1},
+        },
+    }
+    lab.tree["scales"]["quick"]["only"] = {"route": ["none", "LRT"]}
+    suite = load(lab.save())
+    families = []
+    for scale in map(suite.scale, ("quick", "paper")):
+        entries = [{"cell": run.cell.name} for run in runs(suite, scale)]
+        families.append(plans.build(suite, scale, entries)["statistics"]["family"])
+    assert families == [["interaction", "LRT over none"], list(suite.statistics.family)]
 
 
 def test_twins_get_the_training_flops_of_the_cell_they_match(lab: Lab) -> None:
