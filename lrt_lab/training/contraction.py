@@ -8,9 +8,8 @@ exact recurrence. `diagnose` measures, on plain tensors and for any decoder:
                 the passes being the rate
     radius      spectral radius of the temporal Jacobian J_t = dm_t / dm_{t-1} at m*
     state       root mean square entry of the hidden state before each unit, by position
-    directions  of the carried vectors: mean pairwise cosine, and effective rank exp(-sum p log p)
-                with p the singular values over their sum (Roy and Vetterli, EUSIPCO 2007)
-    slots       of a route that gathers the bank: what each slot gathers from, and how long it is
+    directions  of the carried vectors, and of a route that gathers the bank what its slots gather
+    slots       (`lrt_lab.training.carried`)
     gradient    norm of d loss_T / d m_t and d loss_T / d e_t against the lag T - t, through the
                 complete exact recurrence, its attention included
 
@@ -36,18 +35,17 @@ from torch import Tensor
 
 from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
-from lrt_lab.frame import Frame, Memory, View
+from lrt_lab.frame import Frame, View
 from lrt_lab.rng import generator
-from lrt_lab.routes.retain import Gather
 from lrt_lab.schedules import Schedule
-from lrt_lab.training.depth import pairwise_cosine
+from lrt_lab.training.carried import binned, centres, directions, rollout, slots
 from lrt_lab.training.loss import token_losses
 
 #: Jacobi passes that are looked at.
 PASSES = 32
-#: Positions whose Jacobian is looked at, products with each of them, positions that gradients
-#: reach back, and bins of positions.
-SITES, PRODUCTS, LAGS, BINS = 8, 32, 64, 16
+#: Positions whose Jacobian is looked at, products with each of them, and positions that gradients
+#: reach back.
+SITES, PRODUCTS, LAGS = 8, 32, 64
 #: A rate within so much of 1 is neutral; a loss so much above the best pass's is worse.
 NEUTRAL, WORSE = 0.05, 0.01
 #: Relative changes below so many units of rounding say nothing any more.
@@ -103,21 +101,6 @@ def diagnose(
 def depth(schedule: Schedule, decoder: Decoder, length: int) -> float:
     """How deep a schedule trains: the most passes of any batch, in token-forwards a position."""
     return max(part.cost(length, decoder) / length for _, part in schedule.mixture())
-
-
-def rollout(decoder: Decoder, frame: Frame) -> tuple[Tensor, list[Tensor]]:
-    """The exact recurrence: normed top states ``(B, T, d)``, and what left each position, if any.
-
-    ``(B, 1, ...)`` each.
-    """
-    cache = decoder.cache(len(frame.ids), frame.length)
-    tops, left = [], []
-    for t in frame.positions:
-        top, cache = decoder.serial(frame.head(t + 1), cache)
-        tops.append(top)
-        if cache.carried is not None:
-            left.append(cache.carried)
-    return torch.cat(tops, dim=1), left
 
 
 def mean_loss(decoder: Decoder, hidden: Tensor, targets: Tensor) -> float:
@@ -277,68 +260,6 @@ def magnitudes(states: Sequence[Tensor], carried: Tensor | None) -> dict[str, An
         "position": centres(states[0].shape[1]),
         "units": [binned(state) for state in states],
         "carried": None if carried is None else binned(carried),
-    }
-
-
-def centres(length: int) -> list[float]:
-    """Of the bins of so many positions."""
-    bins = torch.arange(length).split(-(-length // BINS))
-    return [float(part.double().mean()) for part in bins]
-
-
-def binned(x: Tensor) -> list[float]:
-    """Root mean square entry of ``(B, T, ...)`` in each bin of positions."""
-    square = x.detach().double().square().flatten(2).mean((0, 2))
-    return [float(part.mean().sqrt()) for part in square.split(-(-len(square) // BINS))]
-
-
-@torch.no_grad()
-def slots(decoder: Decoder, frame: Frame, memory: Memory) -> dict[str, Any] | None:
-    """What each slot of a route gathers, by mean weight over the positions that receive.
-
-    Returns:
-        ``sources``, their names; ``weights``, a list over them for each slot; ``position``, centres
-        of bins, and ``size``, a list of bins for each slot that enters (root mean square entries).
-        None of a route that does not gather.
-    """
-    found = [module for module in decoder.route.modules() if isinstance(module, Gather)]
-    if not found:
-        return None
-    (gather,), seen = found, list[Any]()
-    handle = gather.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
-    try:
-        decoder.sweep(frame, frame.positions, memory)
-    finally:
-        handle.remove()
-    ((bank, top),) = seen
-    weights = gather.weights(bank, top)[memory.present].double().mean(0)
-    arriving = weights.shape[1] - 1 - decoder.shape.units
-    return {
-        "sources": [
-            "embedding",
-            *(f"slot {slot}" for slot in range(arriving)),
-            *(f"unit {unit}" for unit in range(decoder.shape.units)),
-        ],
-        "weights": weights.tolist(),
-        "position": centres(frame.length),
-        "size": [binned(slot) for slot in memory.value.unbind(-2)],
-    }
-
-
-def directions(carried: Tensor) -> dict[str, float]:
-    """How different the carried vectors ``(B, T, ..., d)`` are, their lengths aside.
-
-    Returns:
-        ``cosine``, the mean over all pairs; ``rank``, effective, from 1 to ``width``, which is d.
-    """
-    vectors = carried.detach().double().flatten(0, -2)
-    singular = torch.linalg.svdvals(torch.nn.functional.normalize(vectors, dim=-1))
-    share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
-    entropy = -torch.xlogy(share, share).sum()
-    return {
-        "cosine": pairwise_cosine(vectors),
-        "rank": float(entropy.exp()),
-        "width": vectors.shape[-1],
     }
 
 

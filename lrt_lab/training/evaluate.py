@@ -20,6 +20,7 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Jacobi, Schedule, Serial
+from lrt_lab.training.carried import carried
 from lrt_lab.training.loss import pick, token_losses
 from lrt_lab.training.metrics import Accuracy, BitsPerByte, Nats
 from lrt_lab.training.ports import strength
@@ -31,6 +32,8 @@ Prepare = Callable[[Batch], tuple[Frame, Tensor]]
 # : Tokens evaluated at once. The exact recurrence takes many rows, since its sequential steps cost
 # overhead each.
 PARALLEL_TOKENS, SERIAL_TOKENS = 8192, 65536
+#: Positions whose memory is looked at.
+CARRIED_TOKENS = 512
 #: A window's loss is recorded in so many bins of positions at most.
 BINS = 64
 
@@ -182,6 +185,17 @@ def curve(decoder: Decoder, part: EvaluationSlice, passes: int) -> list[float]:
     return [float(metric.compute()) for metric in metrics]
 
 
+def passed(decoder: Decoder, part: EvaluationSlice, passes: int) -> tuple[list[float], float]:
+    """Bits per byte of each of so many passes, and of the exact recurrence."""
+    traits = decoder.route.traits
+    if traits.recurrent:
+        exact = score(decoder, Serial(), part, SERIAL_TOKENS).record()["bpb"]
+        return curve(decoder, part, passes), exact
+    # Where nothing travels between positions, further passes change nothing.
+    own = curve(decoder, part, traits.loops)
+    return [*own, *own[-1:] * passes][:passes], own[-1]
+
+
 def evaluate(
     decoder: Decoder,
     schedule: Schedule,
@@ -191,7 +205,7 @@ def evaluate(
     progress: Callable[[str], None] = lambda _: None,
     longer: EvaluationSlice | None = None,
 ) -> dict[str, Any]:
-    """``test``, ``by_position``, ``curve`` and ``injection`` of a run's final record.
+    """``test``, ``by_position``, ``curve``, ``injection`` and ``carried`` of a final record.
 
     Args:
         decoder: the trained model.
@@ -208,11 +222,13 @@ def evaluate(
     last = score(decoder, schedule, test, prepare=schedule.judged)
     progress("exact recurrence")
     exact = exactly(decoder, schedule, test, last)
+    few = next(batches(test, CARRIED_TOKENS, schedule.judged))[0].to(device)
     record: dict[str, Any] = {
         "test": {**about(test, exact), "exact": exact.record(), "last_pass": last.record()},
         "by_position": exact.binned(),
         "curve": None,
         "injection": strength(decoder, next(batches(test, PARALLEL_TOKENS))[0].to(device)),
+        "carried": carried(decoder, few),
     }
     if longer is not None:
         progress("beyond the trained length")
@@ -224,16 +240,16 @@ def evaluate(
             "last_pass": last.record(),
             "by_position": exact.binned(),
         }
-    if decoder.route.traits.recurrent and curve_part is not None:
+    if curve_part is not None:
         progress("curve over passes")
-        by_pass = curve(decoder, curve_part, passes)
+        by_pass, ends = passed(decoder, curve_part, passes)
         record["curve"] = {
             "bytes": curve_part.bytes,
             "sha256": curve_part.sha256,
             "passes": list(range(1, passes + 1)),
             "bpb": by_pass,
             "mean_4_16": beyond(by_pass),
-            "exact_bpb": score(decoder, Serial(), curve_part, SERIAL_TOKENS).record()["bpb"],
+            "exact_bpb": ends,
         }
     return record
 

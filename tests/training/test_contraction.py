@@ -15,17 +15,15 @@ from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.routes import LRT, Householder
+from lrt_lab.training.carried import directions, rollout, slots
 from lrt_lab.training.contraction import (
     LAGS,
     diagnose,
-    directions,
     gradients,
     jacobi,
     magnitudes,
     radius,
     rate,
-    rollout,
-    slots,
     verdict,
 )
 from lrt_lab.training.loss import token_losses

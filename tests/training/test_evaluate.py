@@ -86,7 +86,8 @@ def test_the_record_of_a_route_and_of_none(part: EvaluationSlice) -> None:
     assert routed["test"]["exact"]["loss"] != routed["test"]["last_pass"]["loss"]
     plain = evaluate(decoder(NoRoute), SinglePass(), part, part, 4)
     assert routed["curve"]["mean_4_16"] is None
-    assert plain["curve"] is None
+    assert plain["curve"]["bpb"] == [plain["curve"]["exact_bpb"]] * 4
+    assert plain["carried"] is None
     assert plain["test"]["exact"] == plain["test"]["last_pass"]
     assert plain["test"]["sha256"] == "hash" and plain["test"]["bytes"] == 39
 
