@@ -17,6 +17,7 @@ def rates(design: Design) -> dict[str, Any] | None:
 
     Gains and the interaction here are point estimates over tuning seeds on validation rows, at the
     best and at the default factor: they show what tuning changes, and are no evidence themselves.
+    A suite that compares right answers was tuned on them: its `losses` are shares of wrong ones.
     """
     record = design.source.get("tuning")
     if not record:
@@ -39,7 +40,8 @@ def rates(design: Design) -> dict[str, Any] | None:
     return {
         "key": record["key"],
         "seeds": record["seeds"],
-        "outcome": record["outcome"],
+        "outcome": record["outcome"].partition(" ")[0],
+        "metric": record["outcome"].partition(" ")[2] or "loss",
         "inputs": record["inputs"],
         "rows": rows,
         "square": _square(design, {row["cell"]: row for row in rows}),
@@ -61,7 +63,7 @@ def _square(design: Design, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, 
         losses = [rows[cell][which] for cell in square.cells]
         if any(loss is None for loss in losses):
             return None
-        p0, p1, a0, a1 = np.log(losses)
+        p0, p1, a0, a1 = np.log(losses) if design.metric == "loss" else losses
         found[which] = {
             "gain_base": p0 - p1,
             "gain_improved": a0 - a1,

@@ -33,10 +33,11 @@ def rates(results: Results) -> list[str]:
         ]
         chosen = f"{row['factor']:g} x" + ("" if row["inside"] else " (at the edge)")
         rows.append([row["cell"], *cells, chosen])
+    scored = "mean loss" if found["metric"] == "loss" else "mean share of wrong answers"
     said = (
         f"Every cell was tried at multiples of the default of `{found['key']}` on seeds "
         f"{listing([str(s) for s in found['seeds']])}, which nothing else here uses, and scored by "
-        f"the {found['outcome']} evaluation on validation rows: mean loss, the best in bold. A "
+        f"the {found['outcome']} evaluation on validation rows: {scored}, the best in bold. A "
         "best value at the edge of a grid extended it. Cells at other budgets took that of the "
         "tuned schedule nearest in steps. All results of this report are at the chosen rates, "
         "except where the default is named."

@@ -1,8 +1,8 @@
 """`lrt-lab suite tune`: every cell at every factor of the grid, on seeds that no report uses.
 
 A cell whose best factor lies at the edge of what was tried gets the next one beyond, until its best
-lies inside. Scores are those of the declared outcome on the validation slice, mean over seeds; a
-diverged run loses to every other.
+lies inside. Scores are those of the declared outcome and metric on the validation slice, mean over
+seeds: loss, or the share of wrong answers; a diverged run loses to every other.
 """
 
 from __future__ import annotations
@@ -84,14 +84,17 @@ class Tuner:
         return self.launch
 
     def scores(self, plan: Mapping[str, Any], grids: Grids) -> dict[str, dict[float, list[float]]]:
-        """Loss per cell, factor and seed; infinite where the run diverged."""
-        outcome = self.suite.statistics.outcome
+        """Loss, or share of wrong answers, per cell, factor, seed; infinite where it diverged."""
+        outcome, metric = self.suite.statistics.outcome, self.suite.statistics.metric
         by_name = {(entry["cell"], entry["seed"]): entry for entry in plan["cells"]}
 
         def loss(name: str, factor: float, seed: int) -> float:
             entry = by_name[at_factor(self.cells[name], factor, 1.0).name, seed]
             test = (RunFolder(self.folder / entry["folder"]).final() or {}).get("test")
-            return float(test[outcome]["loss"]) if test else math.inf
+            if not test:
+                return math.inf
+            found = float(test[outcome][metric])
+            return found if metric == "loss" else 1 - found
 
         return {
             name: {
@@ -128,7 +131,7 @@ class Tuner:
             "inputs": tuned.digest(self.suite, self.scale),
             "key": self.tuning.key,
             "seeds": list(self.tuning.seeds),
-            "outcome": self.suite.statistics.outcome,
+            "outcome": tuned.scored(self.suite),
             "cells": found,
         }
 

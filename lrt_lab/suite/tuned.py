@@ -50,6 +50,12 @@ class Tuned:
         return cell.factor == 1 and own is not None and own["factor"] == 1
 
 
+def scored(suite: Suite) -> str:
+    """What is scored: the declared outcome, and for a task the right answers that are compared."""
+    metric, outcome = suite.statistics.metric, suite.statistics.outcome
+    return outcome if metric == "loss" else f"{outcome} {metric}"
+
+
 def path(suite: Suite) -> Path:
     """Where the suite's choices are committed."""
     return suite.path.parent / "tuning" / f"{suite.name}.json"
@@ -77,7 +83,7 @@ def digest(suite: Suite, scale: Scale) -> str:
             "key": tuning.key,
             "grid": tuning.grid,
             "seeds": tuning.seeds,
-            "outcome": suite.statistics.outcome,
+            "outcome": scored(suite),
             "cells": {
                 cell.name: [
                     merge_configs([*suite.base, *scale.config], cell.overrides),

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrt_lab.report import figures
+from lrt_lab.report import figures, protocol_tables
 from lrt_lab.report.markdown import render
+from lrt_lab.report.protocol import rates
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import design_of, record_of
 from tests.report import synthetic
@@ -206,6 +207,29 @@ def test_the_sweep_is_shown_with_its_choices(results, text: str) -> None:
     assert square["default"]["interaction"] == pytest.approx(0, abs=1e-12)
     p0, p1, a0, a1 = np.log([2.05, 1.95, 1.85, 1.75])
     assert square["best"]["interaction"] == pytest.approx((a0 - a1) - (p0 - p1))
+
+
+def test_a_sweep_of_right_answers_is_told_as_shares_of_wrong_ones(results) -> None:
+    made = plan()
+    made["statistics"]["metric"] = "last_accuracy"
+    shares = {"0.5": [0.8, 0.9], "1": [0.6, 0.7], "2": [0.5, 0.3], "4": [0.0, 0.0]}
+    made["tuning"] = {
+        **TUNING,
+        "outcome": "exact last_accuracy",
+        "cells": {
+            cell: {**choice, "factor": 4.0 if cell == A1 else 2.0, "losses": shares}
+            for cell, choice in TUNING["cells"].items()
+        },
+    }
+    found = rates(design_of(made))
+    assert found["outcome"] == "exact" and found["metric"] == "last_accuracy"
+    # Differences of shares, not of their logarithms: one cell is right everywhere.
+    assert found["square"]["best"]["interaction"] == pytest.approx(0.4)
+    text = "\n".join(protocol_tables.rates({**results, "rates": found}))
+    assert (
+        "mean share of wrong answers" in text
+        and "| 0.8500 | 0.6500 | 0.4000 | **0.0000** |" in text
+    )
 
 
 def test_the_sweep_is_drawn(results, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+import yaml
 
 from lrt_lab.errors import UserError
 from lrt_lab.store import read_json, write_json
@@ -80,6 +81,24 @@ def test_every_cell_is_tried_at_every_factor_and_the_best_is_written(tuning_lab:
         assert choice["factor"] == 4 and choice["inside"]
         # Two epochs of the LRT cell's cost fit into the twin.
         assert choice["steps"] == (10 if "@flops" in name else 5)
+
+
+def test_a_suite_that_compares_right_answers_is_tuned_on_them(tuning_lab: Lab) -> None:
+    """The fake backend answers best at 0.006, at a factor of 2, and has its least loss at 4."""
+    assert tune(tuning_lab) == 0
+    by_loss = committed(tuning_lab)
+    statistics = yaml.safe_load(tuning_lab.suite.read_text())["statistics"]
+    tuning_lab.save(statistics={**statistics, "metric": "last_accuracy"})
+    suite = load(tuning_lab.suite)
+    with pytest.raises(UserError, match="has changed since"):
+        tuned.load(suite, suite.scale("quick"))
+    assert tune(tuning_lab) == 0
+    found = committed(tuning_lab)
+    assert (by_loss["outcome"], found["outcome"]) == ("exact", "exact last_accuracy")
+    for name, choice in found["cells"].items():
+        assert choice["factor"] == 2 and by_loss["cells"][name]["factor"] == 4
+        assert choice["losses"]["2"] == pytest.approx([0, 0], abs=1e-12)
+        assert choice["losses"]["1"] == pytest.approx([0.5, 0.5])
 
 
 def test_tuning_uses_its_own_seeds_and_the_validation_slice_alone(
