@@ -2,7 +2,7 @@
 
 # Suites beside h1 have scales of their own: smoke, and cpu unless told otherwise.
 OTHER_SCALE := $(or $(strip $(SCALE)),cpu)
-SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; others: smoke or cpu
+SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; h2 the first four; others: smoke or cpu
 JOBS ?= 2        ## worker processes
 
 # Without the blanks that stand before the comments above.
@@ -12,10 +12,11 @@ override JOBS := $(strip $(JOBS))
 SUITE = experiments/h1.yaml
 # The panel where recurrence must matter belongs to the full protocol.
 PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h1-swaps.yaml)
+H2_PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h2-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
+.PHONY: help setup h1 h1-tune h1-extended h2 h2-tune backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -39,6 +40,13 @@ h1-tune: setup ## choose every cell's learning rate anew: experiments/tuning/h1.
 
 h1-extended: setup ## every route on four backbones, grouped by retain, read, change and train; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/h1-extended.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)
+
+h2: setup ## train Hypothesis 2's arms and write reports/h2/SCALE/report.md; resumes what was cut
+	@for suite in experiments/h2.yaml $(H2_PANEL); do \
+	  .venv/bin/lrt-lab suite run $$suite --scale $(SCALE) --jobs $(JOBS) || exit $$?; done
+
+h2-tune: setup ## choose every arm's learning rate anew: experiments/tuning/h2.json, to be committed
+	@.venv/bin/lrt-lab suite tune experiments/h2.yaml --scale $(SCALE) --jobs $(JOBS)
 
 backbones: setup ## compare all residual backbones at three learning rates each; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)

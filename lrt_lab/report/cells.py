@@ -13,7 +13,7 @@ import numpy as np
 
 from lrt_lab.analysis.seed_noise import seed_noise
 from lrt_lab.analysis.spread import rate
-from lrt_lab.report.records import Design, Record
+from lrt_lab.report.records import KINDS, Design, Record
 from lrt_lab.report.values import mean, spread
 
 
@@ -36,6 +36,7 @@ def cell(name: str, design: Design, records: Sequence[Record]) -> dict[str, Any]
         "bpb": spread(bpb[np.isfinite(bpb)]),
         "parameters": mean(r.parameters for r in runs),
         "matmul_parameters": mean(r.matmul_parameters for r in runs),
+        **({"kinds": _kinds(runs)} if runs and all(r.kinds for r in runs) else {}),
         "tokens": mean(r.tokens for r in done),
         "train_flops": mean(r.train_flops for r in done),
         "divergence": {
@@ -46,6 +47,10 @@ def cell(name: str, design: Design, records: Sequence[Record]) -> dict[str, Any]
             "high": high,
         },
     }
+
+
+def _kinds(runs: Sequence[Record]) -> dict[str, Any]:
+    return {kind: mean(r.kinds[kind] for r in runs) for kind in KINDS}
 
 
 def clock(name: str, records: Sequence[Record]) -> dict[str, Any]:

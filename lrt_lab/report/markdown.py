@@ -157,6 +157,9 @@ def _cells(results: Results) -> list[str]:
         "bits/byte: mean (sd)": lambda c: _mean_sd(c["bpb"]),
         "n": lambda c: str(c["n"]),
         "parameters": lambda c: count(c["parameters"]),
+        "dense": lambda c: count(c.get("kinds", {}).get("dense")),
+        "queries, biases, gains": lambda c: count(c.get("kinds", {}).get("queries")),
+        "lookup tables": lambda c: count(c.get("kinds", {}).get("tables")),
         "tokens": lambda c: count(c["tokens"]),
         "train FLOPs": lambda c: scientific(c["train_flops"]),
         "tokens/s": lambda c: count(clocks[c["cell"]]["tokens_per_second"]),
@@ -185,6 +188,12 @@ def _notes(results: Results) -> str:
         ]
         whose = "every cell" if len(slices) == 1 else "every cell of a task"
         said.append(f"Evaluated on {listing(slices)}, the same for {whose}.")
+    to = results["suite"].get("matched")
+    if to:
+        said.append(
+            f"All cells have the dense parameters of {' + '.join(to.values())}, to one column of "
+            "the first FFN, which pays for what they add."
+        )
     said.append("The sd is over seeds.")
     noise = results["noise"]
     if noise["median"]:

@@ -15,6 +15,8 @@ import numpy as np
 from lrt_lab.analysis.square import Square
 from lrt_lab.analysis.table import Table, arrange
 
+# what parameters are counted as, where a run says so
+KINDS = ("dense", "queries", "tables")
 # how each budget is called in a report; a plan's twins may name any of them
 BUDGETS = {
     "tokens": "matched tokens",
@@ -49,6 +51,8 @@ class Record:
     tokens_per_second: float = float("nan")
     parameters: float = float("nan")
     matmul_parameters: float = float("nan")
+    # parameters by kind: dense, queries, tables
+    kinds: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
     curve: Mapping[str, Any] | None = None
     final: Mapping[str, Any] = field(default_factory=dict)

@@ -116,6 +116,7 @@ def _suite(design: Design) -> dict[str, Any]:
         "baseline": design.baseline,
         "cost_names": dict(design.cost_names),
         "positions": dict(design.positions) or None,
+        **({"matched": to} if (to := design.source.get("matched")) else {}),
     }
 
 

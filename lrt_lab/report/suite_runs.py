@@ -14,7 +14,7 @@ import numpy as np
 from lrt_lab.analysis.square import Square
 from lrt_lab.errors import UserError
 from lrt_lab.report.numbers import listing
-from lrt_lab.report.records import Design, Record, Twin
+from lrt_lab.report.records import KINDS, Design, Record, Twin
 
 NAN = float("nan")
 
@@ -267,6 +267,7 @@ def record_of(
             status=status,
             parameters=planned.get("total", NAN),
             matmul_parameters=planned.get("matmul", NAN),
+            kinds=_kinds(planned),
         )
     final, meta = read("final.json"), read("meta.json") or {}
     if final is None:
@@ -291,10 +292,15 @@ def record_of(
         tokens_per_second=final.get("tokens_per_second", NAN),
         parameters=parameters.get("total", NAN),
         matmul_parameters=parameters.get("matmul", NAN),
+        kinds=_kinds(parameters),
         curve=final.get("curve"),
         final=final,
         meta=meta,
     )
+
+
+def _kinds(parameters: Mapping[str, float]) -> dict[str, float]:
+    return {kind: parameters[kind] for kind in KINDS if kind in parameters}
 
 
 def _require_losses(

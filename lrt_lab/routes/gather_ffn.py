@@ -31,7 +31,8 @@ class GatherFFN(Compactor):
     that Attention Residuals choose from. At step 0 it is zero, as every FFN's output is.
 
     Args:
-        hidden: hidden features of the FFN; null takes 4 d.
+        hidden: hidden features of the FFN; null takes ``expand`` d.
+        expand: hidden features over the width, where ``hidden`` does not say them.
         upto: how far it goes: "gather" hands on what was gathered, "norm" norms it, "token" gates
             that, "linear" takes a map of what was gated, "ffn" an FFN.
         count: number of slots that gather, each with a map or an FFN of its own. Without FFNs
@@ -51,6 +52,7 @@ class GatherFFN(Compactor):
     def __init__(
         self,
         hidden: int | None = None,
+        expand: float = 4.0,
         upto: Upto = "ffn",
         count: int = 1,
         gate: Gate = "embedding",
@@ -64,11 +66,13 @@ class GatherFFN(Compactor):
     ) -> None:
         if upto not in STEPS:
             raise UserError(f"route.upto={upto!r}: give {', '.join(STEPS)}")
+        if expand <= 0:
+            raise UserError(f"route.expand={expand}: give a positive multiple of the width")
         steps = STEPS.index(upto)
         # No step, no table.
         gate = gate if steps >= STEPS.index("token") else "none"
         super().__init__(count, gate, queries, scale, eps, retain, source, enters, readers)
-        self.upto = upto
+        self.upto, self.expand = upto, expand
         self.maps = count if retain == "gather" else 1
         if upto == "ffn":
             self.ffn = nn.ModuleList(SquaredReLU(hidden) for _ in range(self.maps))
@@ -78,8 +82,10 @@ class GatherFFN(Compactor):
     def setup(self, shape: Shape) -> None:
         super().setup(shape)
         if self.upto == "ffn":
-            for ffn in self.ffn:
-                cast(SquaredReLU, ffn).setup(shape, 0)
+            for module in self.ffn:
+                ffn = cast(SquaredReLU, module)
+                ffn.hidden = ffn.hidden or max(1, round(self.expand * shape.width))
+                ffn.setup(shape, 0)
         elif self.upto == "linear":
             square = (shape.width, shape.width)
             self.linear = nn.ParameterList(

@@ -21,7 +21,7 @@ from lrt_kernels import alike, depth_mix, depth_read, depth_score, no_autocast, 
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, View
 from lrt_lab.layers import Routing, Shape, constant, parameter
-from lrt_lab.layers.parameter import Init
+from lrt_lab.layers.parameter import Init, Role
 
 Queries = Literal["pairwise", "shared", "input"]
 #: What a bank holds: values ``(B, P, d)``, each with ``(B, P)`` bool where present, or None.
@@ -64,7 +64,9 @@ class Gather(Routing):
             "input": (slots, width, width),
         }
         init = zero if init is None else init
-        self.query = parameter(*form[queries], init=init, role="connection")
+        # A map from the state is a matrix, not a vector of its own.
+        role: Role = "router" if queries == "input" else "connection"
+        self.query = parameter(*form[queries], init=init, role=role)
         self.bias = parameter(sources, slots, init=zero, role="connection")
 
     def forward(self, bank: Bank, top: Tensor) -> Tensor:

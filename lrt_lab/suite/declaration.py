@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lrt_lab.errors import UserError
-from lrt_lab.suite import extras, match
+from lrt_lab.suite import extras, match, matched
 from lrt_lab.suite import scaling as laws
 from lrt_lab.suite.checks import (
     UniqueKeys,
@@ -118,6 +118,8 @@ class Suite:
     again: tuple[extras.Again, ...] = ()
     tuning: extras.Tuning | None = None
     scaling: laws.Scaling | None = None
+    # By axis, the value whose cells give all others their dense parameters.
+    matched: dict[str, str] = field(default_factory=dict)
 
     def scale(self, name: str) -> Scale:
         """The scale of that name, its config files checked to be there."""
@@ -152,12 +154,13 @@ def load(path: Path) -> Suite:
         "without",
         "again",
         "twins",
+        "matched",
         "tuning",
         "scaling",
         "statistics",
         "scales",
     )
-    optional = ("base", "without", "again", "twins", "tuning", "scaling")
+    optional = ("base", "without", "again", "twins", "matched", "tuning", "scaling")
     top = section(tree, str(path), keys, optional=optional)
     axes = _axes(top["axes"], f"{path}: axes")
     again = extras.again(top.get("again"), axes, f"{path}: again")
@@ -188,6 +191,7 @@ def load(path: Path) -> Suite:
         again=again,
         tuning=tuning,
         scaling=laws.scaling(top.get("scaling"), axes, f"{path}: scaling"),
+        matched=matched.parse(top.get("matched"), axes, f"{path}: matched"),
     )
     _require_whole(suite)
     return suite

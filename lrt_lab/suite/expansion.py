@@ -52,6 +52,14 @@ class Run:
     seed: int
 
 
+def plain_cell(suite: Suite, axes: dict[str, str]) -> Cell:
+    """The cell of the product with these values."""
+    overrides: dict[str, Any] = {}
+    for axis, value in axes.items():
+        overrides |= suite.axes[axis][value]
+    return Cell("+".join(axes.values()), axes, overrides)
+
+
 def cells(suite: Suite, scale: Scale) -> list[Cell]:
     """The combinations of the axes in the file's order, those that are run again, then the twins.
 
@@ -63,10 +71,7 @@ def cells(suite: Suite, scale: Scale) -> list[Cell]:
         left_out = any(selects(combination, axes) for combination in suite.without)
         if left_out or not selects(scale.only, axes):
             continue
-        overrides: dict[str, Any] = {}
-        for axis, value in axes.items():
-            overrides |= suite.axes[axis][value]
-        plain.append(Cell("+".join(values), axes, overrides))
+        plain.append(plain_cell(suite, axes))
     if not plain:
         raise UserError(f"{suite.path}: 'without' and 'only' leave scale {scale.name} no cell.")
     again = [

@@ -206,7 +206,8 @@ class Launch:
         def config(entry: dict[str, Any]) -> dict[str, Any]:
             steps = entry["steps"] if entry["twin"] else None
             declared = by_name[entry["cell"], entry["seed"]]
-            knob = entry["twin"]["set"] if entry["twin"] else None
+            changed = entry["twin"] or entry.get("matched")
+            knob = changed["set"] if changed else None
             return plans.config_of(self.suite, self.scale, declared, steps, self._choices, knob)
 
         def about(entry: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +218,7 @@ class Launch:
                 "seed": entry["seed"],
                 "axes": entry["axes"],
                 "suite_hash": plan["suite_hash"],
+                **({"matched": entry["matched"]} if entry.get("matched") else {}),
             }
 
         session = Session(self.folder, len(pool), began)

@@ -20,15 +20,15 @@ from typing import Any
 
 from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, folder_name, read_json, write_json
+from lrt_lab.suite import matched
 from lrt_lab.suite.declaration import Scale, Suite
-from lrt_lab.suite.expansion import Cell, Run, TwinOf, running_order
+from lrt_lab.suite.expansion import Cell, Run, TwinOf, plain_cell, running_order
 from lrt_lab.suite.match import amount, knob_for, steps_for
+from lrt_lab.suite.matched import Price, Widths
 from lrt_lab.suite.tuned import Tuned, scaled
 
 PLAN = "plan.json"
 
-# Takes merged configs and returns what `resolve` says of each, in order.
-Price = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 # Takes merged configs and returns the measured seconds of a training step of each, in order.
 Clock = Callable[[list[dict[str, Any]]], list[float]]
 
@@ -48,7 +48,7 @@ def config_of(
 ) -> dict[str, Any]:
     """A run's merged config: base and scale fragments, the axes, its steps, its rate, the seed.
 
-    ``knob`` holds the key that a twin was matched by, and its value.
+    ``knob`` holds the keys that the cell was matched by, and their values.
     """
     from lrt_lab.training.config import merge_configs
 
@@ -81,14 +81,21 @@ def price(
 
     Without a ``clock`` a twin of equal wall-clock gets equal FLOPs, for want of a measurement.
     """
+    widths = _widths(suite, scale, wanted, ask)
     plain = [run for run in wanted if run.cell.twin is None]
     configs = {
-        (run.cell.name, run.seed): config_of(suite, scale, run, None, choices) for run in plain
+        (run.cell.name, run.seed): config_of(
+            suite, scale, run, None, choices, _set(widths, run.cell)
+        )
+        for run in plain
     }
     priced = {
         (run.cell.name, run.seed): _entry(run, answer)
         for run, answer in zip(plain, ask(list(configs.values())), strict=True)
     }
+    for run in plain if widths else ():
+        entry = priced[run.cell.name, run.seed]
+        entry["matched"] = widths[_place(run.cell)].record(run.cell.name, entry["parameters"])
     # Seeds differ in nothing that costs: each twin is solved once.
     solved: dict[TwinOf, Solved] = {}
     twins = []
@@ -106,13 +113,42 @@ def price(
                 clock,
             )
         twins.append((run, solved[twin]))
-    wide = [config_of(suite, scale, run, found.steps, choices, found.knob) for run, found in twins]
+    wide = [
+        config_of(suite, scale, run, found.steps, choices, {**_set(widths, run.cell), **found.knob})
+        for run, found in twins
+    ]
     for (run, found), answer in zip(twins, ask(wide), strict=True):
         entry = _entry(run, answer)
         goal, has = found.compare(entry)
-        entry["twin"] |= {"ratio": has / goal, "set": found.knob, **found.notes}
+        knob = {**_set(widths, run.cell), **found.knob}
+        entry["twin"] |= {"ratio": has / goal, "set": knob, **found.notes}
         priced[run.cell.name, run.seed] = entry
     return running_order(priced.values())
+
+
+def _widths(suite: Suite, scale: Scale, wanted: list[Run], ask: Price) -> dict[str, Widths]:
+    """What makes each cell of the product match, by its name; rates and steps are no matter."""
+    if not suite.matched:
+        return {}
+    places = {_place(run.cell): run for run in wanted}
+
+    def config(run: Run, axes: dict[str, str]) -> dict[str, Any]:
+        return config_of(suite, scale, Run(plain_cell(suite, axes), run.seed))
+
+    return matched.solve(
+        {name: config(run, run.cell.axes) for name, run in places.items()},
+        {name: config(run, {**run.cell.axes, **suite.matched}) for name, run in places.items()},
+        ask,
+    )
+
+
+def _place(cell: Cell) -> str:
+    """The name of a cell's place in the product."""
+    return "+".join(cell.axes.values())
+
+
+def _set(widths: Mapping[str, Widths], cell: Cell) -> dict[str, Any]:
+    return widths[_place(cell)].set if widths else {}
 
 
 @dataclass(frozen=True)
@@ -175,6 +211,7 @@ def _entry(run: Run, answer: dict[str, Any]) -> dict[str, Any]:
         "cell": cell.name,
         "axes": cell.axes,
         "twin": None if cell.twin is None else cell.twin.record(),
+        "matched": None,
         "times": cell.times,
         "at_default": cell.factor == 1,
         "seed": run.seed,
@@ -229,6 +266,7 @@ def build(
         },
         "scaling": None if suite.scaling is None else vars(suite.scaling),
         "tuning": None if choices is None else choices.record,
+        "matched": suite.matched or None,
         "inputs": inputs(suite, scale),
         "cells": entries,
     }

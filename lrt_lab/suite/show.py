@@ -59,12 +59,38 @@ def print_dry_run(
         duration(seeds * sum(seconds)),
     )
     print_table(table)
-    print_table(_per_token(sorted(entries, key=lambda entry: order(entry["cell"]))))
+    ordered = sorted(entries, key=lambda entry: order(entry["cell"]))
+    print_table(_parameters(ordered))
+    print_table(_per_token(ordered))
     out = console()
     out.print(f"time: {source}", markup=False)
     runs = seeds * len(entries)
     total = _in_all(seeds * sum(seconds), min(jobs, runs), device)
     out.print(f"{count(runs, 'run')} with {total}", markup=False)
+
+
+#: What parameters are counted as: column and count.
+_KINDS = (
+    ("all", "total"),
+    ("dense", "dense"),
+    ("queries, biases, gains", "queries"),
+    ("lookup tables", "tables"),
+)
+
+
+def _parameters(entries: list[dict[str, Any]]) -> Table:
+    """Each cell's parameters by kind, and the first FFN's width where it was matched by that."""
+    table = Table(title="parameters", box=SIMPLE_HEAD)
+    table.add_column("cell", no_wrap=True)
+    matched = any(entry.get("matched") for entry in entries)
+    for column in (*dict(_KINDS), *(("first FFN",) if matched else ())):
+        table.add_column(column, justify="right", no_wrap=True)
+    for entry in entries:
+        counts = [f"{entry['parameters'][kind]:,}" for _, kind in _KINDS]
+        widths = ((entry.get("matched") or {}).get("set") or {}).values()
+        first = [str(width[0]) for width in widths] or ["as given"]
+        table.add_row(entry["cell"], *counts, *(first if matched else ()))
+    return table
 
 
 #: What the meter says of a cell, beside its totals: column and number.

@@ -91,6 +91,7 @@ def digest(suite: Suite, scale: Scale) -> str:
                 ]
                 for cell in candidates(suite, scale)
             },
+            **({"matched": suite.matched} if suite.matched else {}),
         }
     )
 

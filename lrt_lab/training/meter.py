@@ -25,6 +25,12 @@ from lrt_lab.training.loss import training_loss
 from lrt_lab.training.tally import OUTSIDE, Tally, Work, part_names, part_of, tallied
 
 ROUTING = ("connection", "router")
+#: What parameters are counted as, by role.
+KINDS = {
+    "dense": ("matrix", "head", "router"),
+    "queries": ("connection", "gain"),
+    "tables": ("embedding",),
+}
 #: Rows up to this long are executed whole, however their schedule goes through them.
 WHOLE = 16
 #: Places in a longer row at which a schedule's single steps are priced.
@@ -59,6 +65,9 @@ class Cost:
     Attributes:
         total: all parameters.
         matmul: parameters used in matrix products: the head counts, the input table does not.
+        dense: weights of maps from features to features, the head's among them.
+        queries: queries, biases, gates and gains: vectors that are learnt one by one.
+        tables: lookup tables of token vectors. The three kinds make up the total.
         train_flops_per_token: matrix FLOPs, forward and backward, all passes.
         train_pointwise_per_token: pointwise FLOPs, likewise.
         prefill_flops_per_token: matrix FLOPs of one pass over a prompt of the row's length, without
@@ -81,6 +90,9 @@ class Cost:
 
     total: int
     matmul: int
+    dense: int
+    queries: int
+    tables: int
     train_flops_per_token: float
     train_pointwise_per_token: float
     prefill_flops_per_token: float
@@ -99,8 +111,9 @@ class Cost:
     parts: tuple[Part, ...]
 
     def parameters(self) -> dict[str, int]:
-        """Both parameter counts."""
-        return {"total": self.total, "matmul": self.matmul}
+        """All parameter counts."""
+        counts = ("total", "matmul", *KINDS)
+        return {name: getattr(self, name) for name in counts}
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for records."""
@@ -119,6 +132,7 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
     # In the order of a sweep.
     parts = list(dict.fromkeys([names["embedding"], *names.values(), OUTSIDE]))
     total, matmul = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
+    kinds = counted(decoder)
     for name, parameter in decoder.named_parameters():
         part = part_of(name, names)
         total[part] += parameter.numel()
@@ -137,6 +151,9 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
     return Cost(
         total=sum(total.values()),
         matmul=sum(matmul.values()),
+        dense=kinds["dense"],
+        queries=kinds["queries"],
+        tables=kinds["tables"],
         train_flops_per_token=train.matrix / length,
         train_pointwise_per_token=train.pointwise / length,
         prefill_flops_per_token=prefill.matrix / length,
@@ -166,6 +183,15 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
             for part in parts
         ),
     )
+
+
+def counted(decoder: Decoder) -> dict[str, int]:
+    """Parameters by kind; one that has two names is counted once."""
+    counts = dict.fromkeys(KINDS, 0)
+    for parameter in decoder.parameters():
+        role = parameter.role  # type: ignore[attr-defined]
+        counts[next(kind for kind, roles in KINDS.items() if role in roles)] += parameter.numel()
+    return counts
 
 
 def trained(decoder: Decoder, schedule: Schedule, length: int) -> Tally:

@@ -16,6 +16,9 @@ from lrt_lab.training.tally import Work
 WHOLE = (
     ("parameters, all", lambda c: amount(c.total)),
     ("parameters in matrix products, no input table", lambda c: amount(c.matmul)),
+    ("parameters, dense matrices", lambda c: amount(c.dense)),
+    ("parameters, queries, biases, gates and gains", lambda c: amount(c.queries)),
+    ("parameters, lookup tables", lambda c: amount(c.tables)),
     ("train FLOPs per token, matrix", lambda c: amount(c.train_flops_per_token)),
     ("train FLOPs per token, pointwise", lambda c: amount(c.train_pointwise_per_token)),
     ("prefill FLOPs per token and pass, matrix", lambda c: amount(c.prefill_flops_per_token)),
@@ -59,6 +62,9 @@ def ratio(label: str, costs: Sequence[Cost]) -> list[str]:
     fields = {
         "parameters, all": "total",
         "parameters in matrix products, no input table": "matmul",
+        "parameters, dense matrices": "dense",
+        "parameters, queries, biases, gates and gains": "queries",
+        "parameters, lookup tables": "tables",
         "train FLOPs per token, matrix": "train_flops_per_token",
         "train FLOPs per token, pointwise": "train_pointwise_per_token",
         "prefill FLOPs per token and pass, matrix": "prefill_flops_per_token",

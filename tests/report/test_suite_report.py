@@ -48,6 +48,19 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_parameters_by_kind_where_runs_say_them(tmp_path: Path) -> None:
+    plan = synthetic.plan()
+    kinds = {"dense": 200_001, "queries": 50_002, "tables": 9_003}
+    for item in plan["cells"]:
+        item["parameters"] |= kinds
+    synthetic.write_runs(plan, tmp_path / "runs")
+    text, results = report(tmp_path, {**plan, "matched": {"route": "none"}})
+    assert all(cell["kinds"] == kinds for cell in results["cells"])
+    assert "| dense | queries, biases, gains | lookup tables |" in text
+    assert "| 200,001 | 50,002 | 9,003 |" in text
+    assert "All cells have the dense parameters of none, to one column" in text
+
+
 class TestFinished:
     def test_the_verdict_comes_first_and_its_first_sentence_is_about_flops(self, whole) -> None:
         _, text, _ = whole

@@ -39,11 +39,19 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
     steps = config["trainer"]["max_steps"]
     per_step = int(FLOPS_PER_STEP[model["backbone"]] * ROUTE_FACTOR[model["route"]])
     widths = model.get("ffn", {}).get("init_args", {}).get("hidden", [4, 4])
-    routed = 24 if model["route"] == "LRT" else 0
+    widths = [widths] * 2 if isinstance(widths, int) else widths
+    routed = model.get("adds", 24) if model["route"] == "LRT" else 0
+    dense = 900 + 16 * sum(widths) + routed
     return {
         "config": {**config, "model": {"blocks": 2, **model}},
         "hash": config_hash(config),
-        "parameters": {"total": 1000 + 16 * sum(widths) + routed, "matmul": 1000},
+        "parameters": {
+            "total": dense + 100,
+            "matmul": 1000,
+            "dense": dense,
+            "queries": 60,
+            "tables": 40,
+        },
         "decode_flops_per_token": 2000 + 32 * sum(widths) + 2 * routed,
         "cost": {
             "passes": 2.0 if routed else 1.0,

@@ -56,7 +56,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
         {"upto": "gather", "count": 2},
         {"upto": "norm", "count": 2, "enters": "read"},
         {"upto": "token", "gate": "lookup"},
-        {"upto": "linear", "count": 2},
+        {"upto": "linear", "count": 2, "queries": "input"},
     ),
     "Householder": (
         {"retain": "bank"},
