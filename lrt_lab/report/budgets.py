@@ -188,7 +188,7 @@ def _summary(
         },
         "pilot": bool(study.verdict.pilot),
         "detectable": detectable(float(spread[0]), main.n, alpha=design.alpha),
-        "further_seeds": _further(spread[0], main.n, design),
+        "further_seeds": further_seeds(spread[0], main.n, design),
         "floors_refused": [floor for floor in design.floors if floor >= lowest],
     }
 
@@ -234,7 +234,8 @@ def _tested(study: Study, name: str, level: float) -> dict[str, Any]:
     )
 
 
-def _further(deviation: Any, n: int, design: Design) -> int | None:
+def further_seeds(deviation: Any, n: int, design: Design) -> int | None:
+    """How many more seeds would show an effect of the margin's size with 80% chance."""
     # two seeds give a deviation that may be 30 times too small
     if n < 3 or not np.isfinite(deviation) or deviation <= 0:
         return None

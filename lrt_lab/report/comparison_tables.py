@@ -65,7 +65,8 @@ def families(results: Results) -> list[str]:
     """The declared family, the plan's other contrasts, and every pair of a larger factorial."""
     parts = []
     level = percent(1 - results["suite"]["alpha"])
-    if results["family"]:
+    # Ablations have a section of their own.
+    if results["family"] and not (results.get("arms") or {}).get("ablations"):
         rule = (
             "Holm's p over the declared family is for claims; q (Benjamini-Hochberg) is "
             "exploratory."

@@ -77,7 +77,7 @@ def family(losses: Table, design: Design) -> list[dict[str, Any]]:
     names = design.family
     if not names and design.square is not None:
         names = (*GAINS, design.primary)
-    elif not names and design.baseline is not None:
+    elif not names and design.baseline is not None and not design.solid:
         names = tuple(contrast.name for contrast in variants(design))
     return adjusted(losses, [named(name, options) for name in names], design)
 

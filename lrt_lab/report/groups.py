@@ -28,8 +28,11 @@ def grouped(losses: Table, design: Design, records: Sequence[Record]) -> dict[st
     """
     if not design.groups:
         return None
-    axis, described = design.groups["axis"], design.groups["values"]
-    base = design.groups["baseline"]
+    axis, base = design.groups["axis"], design.groups["baseline"]
+    there = {str(axes[axis]) for axes in design.cells.values()} - {base}
+    described = {v: words for v, words in design.groups["values"].items() if v in there}
+    if not described:
+        return None
     aside = design.again | {twin.cell for twin in design.twins}
     places: dict[str, dict[str, str]] = {}
     for cell, axes in design.cells.items():
@@ -93,7 +96,7 @@ def groups(results: Results) -> list[str]:
         return []
     level = percent(1 - results["suite"]["alpha"])
     axis, base, choices, places = (found[k] for k in ("axis", "baseline", "choices", "places"))
-    heads = [f"gain on {place} [{level}]" for place in places]
+    heads = [f"gain{f' on {place}' if place else ''} [{level}]" for place in places]
     rows = [
         [
             row["value"],
@@ -114,7 +117,7 @@ def groups(results: Results) -> list[str]:
     return [
         f"## By {', '.join(choices[:-1])} and {choices[-1]}",
         f"Gains in ln loss over {axis} {base} at equal tokens; FLOPs are training FLOPs as a "
-        f"multiple of {base}'s, on {places[0]}.",
+        f"multiple of {base}'s{f', on {places[0]}' if places[0] else ''}.",
         grid([axis, *choices, "FLOPs", *heads], rows),
         "The mean gain of all that share a word. Values that share one differ in other words, too: "
         "a row describes, and attributes nothing.",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lrt_lab.report import arm_words
 from lrt_lab.report.layout import grid
 from lrt_lab.store import read_json, write_text
 
@@ -70,6 +71,9 @@ def reading(results: Mapping[str, Any]) -> str:
     found = (results.get("accuracy") or {}).get("reading")
     if found:
         return f"{results['suite']['primary']}, in accuracy: {found}"
+    arms = results.get("arms")
+    if arms:
+        return f"{arm_words.name(results)}: {arms['primary']['reading']}"
     return str(results["budgets"]["tokens"].get("reading", "none"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ COSTS = {"tokens": "tokens", "train_flops": "training FLOPs", "train_seconds": "
 def cost_name(results: Results, cost: str) -> str:
     """What a cost is called: a table's own column name where it has one."""
     return results["suite"]["cost_names"].get(cost, COSTS[cost])
+
+
+def hypothesis(results: Results) -> str:
+    """`H1` for a suite called h1, else the words "the hypothesis"."""
+    name = results["suite"]["name"]
+    return name.upper() if re.fullmatch(r"[hH]\d+", name) else "the hypothesis"
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

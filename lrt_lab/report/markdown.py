@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lrt_lab.report import accuracy, contraction
+from lrt_lab.report import accuracy, arm_tables, arm_words, carried, contraction
 from lrt_lab.report import comparison_tables as comparisons
 from lrt_lab.report import effect_tables as effects
 from lrt_lab.report import protocol_tables as protocol
@@ -28,7 +28,7 @@ def render(results: Results) -> str:
     parts += [*_planned(results), *_cells(results)]
     if results["square"]:
         parts += effects.squares(results)
-    parts += protocol.rates(results)
+    parts += [*arm_tables.sections(results), *protocol.rates(results)]
     if results["square"]:
         parts += [
             *protocol.squares(results),
@@ -37,6 +37,7 @@ def render(results: Results) -> str:
         ]
     parts += [
         *protocol.ports(results),
+        *carried.section(results),
         *sweep(results),
         *groups(results),
         *accuracy.section(results),
@@ -62,6 +63,13 @@ def _planned(results: Results) -> list[str]:
             f"Primary contrast: {suite['primary']} on ln loss ({suite['outcome']} evaluation); "
             "margin "
             f"{suite['margin']:g} in ln loss, level {suite['alpha']:g}."
+        )
+    elif results.get("arms"):
+        alone = ", alone in its family" if results["arms"]["alone"] else ""
+        lines.append(
+            f"Primary contrast: {arm_words.name(results)} on ln loss ({suite['outcome']} "
+            f"evaluation){alone}; margin {suite['margin']:g} in ln loss, level "
+            f"{suite['alpha']:g}."
         )
     elif results["accuracy"] and results["accuracy"]["metric"]:
         what = accuracy.METRICS[results["accuracy"]["metric"]]

@@ -99,6 +99,8 @@ class Design:
     sweep: tuple[str, str] | None = None
     # an axis, its baseline, and the words that describe its other values
     groups: Mapping[str, Any] = field(default_factory=dict)
+    # the value that the baseline of a single axis must beat
+    solid: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[str, Any] = field(default_factory=dict)
     ladders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # further squares by name, each the primary one with other cells in the place of some
@@ -107,6 +109,8 @@ class Design:
     rungs: Mapping[float, Mapping[str, str]] = field(default_factory=dict)
     # by cell of the product, the cell that is run at the default of the tuned key
     defaults: Mapping[str, str] = field(default_factory=dict)
+    # cells whose tuned value is the default: at the default they would be run over again
+    unchanged: tuple[str, ...] = ()
     straight: Literal["log", "linear"] = "log"
     seeded: bool = True
     vocabulary: int | None = None
@@ -128,6 +132,10 @@ class Design:
         return {
             again for cells in (*self.rungs.values(), self.defaults) for again in cells.values()
         }
+
+    def at_default(self, cell: str) -> str | None:
+        """A cell at the default of the tuned key, itself if tuning chose that; None if not run."""
+        return cell if cell in self.unchanged else self.defaults.get(cell)
 
     def matched(self, square: Square, match: str) -> Square | str:
         """The square with twins in place of cells, so that each backbone's two cells cost the same.

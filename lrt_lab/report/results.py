@@ -14,6 +14,8 @@ from typing import Any
 
 from lrt_lab.report import (
     accuracy,
+    arms,
+    carried,
     cells,
     comparisons,
     groups,
@@ -60,6 +62,7 @@ def summarise(
             }
             for cost in multipliers.COSTS
         }
+    family = comparisons.family(losses, design)
     return clean(
         {
             "schema": SCHEMA,
@@ -71,7 +74,8 @@ def summarise(
             "noise": cells.noise(design, records),
             "budgets": {match: value for match, value in matched.items() if match != CLOCKED},
             "multipliers": {cost: value for cost, value in found.items() if cost != CLOCKED},
-            "family": comparisons.family(losses, design),
+            "arms": arms.measured(losses, design, records, family),
+            "family": family,
             "contrasts": comparisons.own(losses, design),
             "pairs": comparisons.factorial(losses, design),
             "sweep": sweep.best(losses, design, curves),
@@ -83,6 +87,7 @@ def summarise(
                 losses, design, partial(squares.last_losses, losses, records)
             ),
             "ports": protocol.ports(design, records),
+            "carried": carried.measured(design, records),
             "accuracy": measured,
             "passes": cells.passes(design, records),
             "positions": cells.positions(design, records),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lrt_lab.report import figures
+from lrt_lab.report import arm_words, figures
 from lrt_lab.report.contraction import contraction
 from lrt_lab.report.curves import Curve, curves
 from lrt_lab.report.layout import declared_square
@@ -42,9 +42,12 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
 
 
 def _shown(results: dict[str, Any], lines: list[Curve]) -> list[Curve]:
-    """The curves of the square and its twins, or of a sweep's default and best cells: all of them
-    at once would be a thicket.
+    """The curves of the square and its twins, of a sweep's default and best cells, or of arms that
+    are no ablations: all of them at once would be a thicket.
     """
+    arms = arm_words.shown(results)
+    if arms is not None:
+        return [line for line in lines if line.cell in arms]
     square = declared_square(results)
     if square:
         own = set(square["cells"])

@@ -57,7 +57,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
             match = "train_seconds" if twin["match"] == "wall_clock" else twin["match"]
             twins.setdefault(item["cell"], Twin(item["cell"], twin["of"], twin["as"], match))
     rungs, defaults = _again(plan["cells"], twins)
-    ordered = _axis_values(statistics.get("axes") or {}, axes)
+    ordered = _axis_values(statistics.get("axes") or {}, axes, statistics.get("groups") or {})
     repeated = {again for found in (*rungs.values(), defaults) for again in found.values()}
     cells = _in_order(cells, ordered, {*twins, *repeated})
     ends = statistics.get("axes") or {}
@@ -75,6 +75,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         baseline=baseline_of(ends, own, sweep),
         sweep=sweep,
         groups=_groups(statistics.get("groups"), ends),
+        solid=statistics.get("solid") or {},
         ladders={
             cell: [by[cell] for by in rungs.values() if cell in by]
             or [c for c, axes in cells.items() if axes == cells[cell] and c not in bent]
@@ -83,6 +84,7 @@ def design_of(plan: Mapping[str, Any]) -> Design:
         squares=statistics.get("squares") or {},
         rungs=rungs,
         defaults=defaults,
+        unchanged=tuple(sorted((plan.get("same") or {}).values())),
         positions=statistics.get("positions") or {},
         seeds=tuple(sorted({item["seed"] for item in plan["cells"]})),
         margin=float(statistics["margin"]),
@@ -134,14 +136,21 @@ def _again(
 
 
 def _axis_values(
-    ends: Mapping[str, Mapping[str, str]], axes: Mapping[str, Mapping[str, None]]
+    ends: Mapping[str, Mapping[str, str]],
+    axes: Mapping[str, Mapping[str, None]],
+    groups: Mapping[str, Any],
 ) -> dict[str, tuple[str, ...]]:
-    """Axes of the contrast first, on each its baseline first: a plan lists cells by cost."""
+    """Axes of the contrast first, on each its baseline first: a plan lists cells by cost.
+
+    A single axis has the order of its groups.
+    """
     found = {}
     for axis in [*ends, *sorted(set(axes) - set(ends))]:
         first = ends.get(axis, {})
         named = [first[end] for end in ("baseline", "improved") if end in first]
-        found[axis] = tuple(dict.fromkeys([*named, *sorted(axes[axis])]))
+        told = groups["values"] if groups and len(ends) == 1 and groups["axis"] == axis else ()
+        there = [value for value in told if value in axes[axis]]
+        found[axis] = tuple(dict.fromkeys([*named, *there, *sorted(axes[axis])]))
     return found
 
 

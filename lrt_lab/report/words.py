@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrt_lab.analysis.verdict import FEWEST_SEEDS
+from lrt_lab.report import arm_words
 from lrt_lab.report.accuracy import verdict as accuracy
-from lrt_lab.report.layout import declared_square
+from lrt_lab.report.layout import declared_square, hypothesis
 from lrt_lab.report.numbers import count, interval, listing, percent, signed
 
 Results = Mapping[str, Any]
@@ -18,12 +19,6 @@ Budget = Mapping[str, Any]
 FLOPS = "At matched training FLOPs"
 #: Scales whose models are too small to speak for others.
 SMALL = ("smoke", "quick", "cpu")
-
-
-def hypothesis(results: Results) -> str:
-    """`H1` for a suite called h1, else the words "the hypothesis"."""
-    name = results["suite"]["name"]
-    return name.upper() if re.fullmatch(r"[hH]\d+", name) else "the hypothesis"
 
 
 def verdict(results: Results) -> list[str]:
@@ -36,7 +31,9 @@ def verdict(results: Results) -> list[str]:
 def opening(results: Results) -> list[str]:
     """The verdict up to its reading at the budgets as run: what a terminal shows."""
     said = _verdict(results)
-    if results["square"]:
+    if results.get("arms"):
+        said = said[:2]
+    elif results["square"]:
         said = said[: 1 + said.index(headline(results, results["budgets"]["tokens"]))]
     return _scoped(results, said)
 
@@ -44,14 +41,21 @@ def opening(results: Results) -> list[str]:
 def _scoped(results: Results, said: list[str]) -> list[str]:
     """What was run on a small scale says at what size, first, and how far it reaches, last."""
     square, gains = declared_square(results), (results["accuracy"] or {}).get("gains")
-    # Without a square, a task's verdict is about every cell.
-    names = square["cells"] if square else [cell["cell"] for cell in results["cells"]]
+    arms = results.get("arms")
+    # Without a square or a primary arm, a task's verdict is about every cell.
+    names = (
+        square["cells"]
+        if square
+        else arm_words.cells(results)
+        if arms
+        else [cell["cell"] for cell in results["cells"]]
+    )
     own = [
         cell
         for cell in results["cells"]
         if cell["cell"] in names and cell["parameters"] and cell["tokens"]
     ]
-    if results["suite"]["scale"] not in SMALL or not (square or gains) or not own:
+    if results["suite"]["scale"] not in SMALL or not (square or gains or arms) or not own:
         return said
     parameters, tokens = (max(cell[key] for cell in own) for key in ("parameters", "tokens"))
     bytewise = any(part["bytes"] for part in results["evaluation"])
@@ -64,6 +68,8 @@ def _scoped(results: Results, said: list[str]) -> list[str]:
 def _verdict(results: Results) -> list[str]:
     if results["accuracy"] and results["accuracy"]["metric"]:
         return accuracy(results)
+    if results.get("arms"):
+        return arm_words.verdict(results)
     if not results["square"]:
         return [
             "No 2x2 is declared: this report compares cells and gives no verdict on an interaction."

@@ -22,7 +22,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, folder_name, read_json, write_json
 from lrt_lab.suite import matched
 from lrt_lab.suite.declaration import Scale, Suite
-from lrt_lab.suite.expansion import Cell, Run, TwinOf, plain_cell, running_order
+from lrt_lab.suite.expansion import Cell, Run, TwinOf, cells, plain_cell, running_order
 from lrt_lab.suite.match import amount, knob_for, steps_for
 from lrt_lab.suite.matched import Price, Widths
 from lrt_lab.suite.tuned import Tuned, scaled
@@ -234,7 +234,10 @@ def build(
     """The whole plan, as it is written."""
     statistics = suite.statistics
     known = {entry["cell"] for entry in entries}
-    contrasts = {n: w for n, w in statistics.contrasts.items() if known >= set(w)}
+    same = _same(suite, scale, choices)
+    weighed = {name: _renamed(w, same) for name, w in statistics.contrasts.items()}
+    contrasts = {name: w for name, w in weighed.items() if w and known >= set(w)}
+    swapped = {n: {a: same.get(b, b) for a, b in s.items()} for n, s in statistics.squares.items()}
     # A scale that leaves cells out leaves out what compares them.
     gone = statistics.contrasts.keys() - contrasts.keys()
     gone |= {value for axis, kept in scale.only.items() for value in {*suite.axes[axis]} - {*kept}}
@@ -261,15 +264,36 @@ def build(
             "sweep": statistics.sweep or None,
             "groups": statistics.groups or None,
             "solid": statistics.solid or None,
-            "squares": {n: s for n, s in statistics.squares.items() if known >= {*s, *s.values()}},
+            "squares": {n: s for n, s in swapped.items() if known >= {*s, *s.values()}},
             "positions": statistics.positions or None,
         },
         "scaling": None if suite.scaling is None else vars(suite.scaling),
         "tuning": None if choices is None else choices.record,
         "matched": suite.matched or None,
+        "same": same,
         "inputs": inputs(suite, scale),
         "cells": entries,
     }
+
+
+def _same(suite: Suite, scale: Scale, choices: Tuned | None) -> dict[str, str]:
+    """Cells that would be their tuned selves over again, and are not run, by those."""
+    if choices is None:
+        return {}
+    return {
+        cell.name: cell.name.partition("@")[0]
+        for cell in cells(suite, scale)
+        if choices.chose_default(cell)
+    }
+
+
+def _renamed(weights: Mapping[str, float], same: Mapping[str, str]) -> dict[str, float]:
+    """A contrast with cells that are others under their own names; empty if nothing is left."""
+    total: dict[str, float] = {}
+    for cell, weight in weights.items():
+        name = same.get(cell, cell)
+        total[name] = total.get(name, 0.0) + weight
+    return {cell: weight for cell, weight in total.items() if weight}
 
 
 def inputs(suite: Suite, scale: Scale) -> dict[str, Any]:

@@ -33,10 +33,12 @@ def write_report(plan: dict[str, Any], folder: Path, reports: Path, suite_file: 
 
 
 def require_family(plan: dict[str, Any]) -> None:
-    """Raise if the report could not make the declared family of contrasts."""
-    from lrt_lab.report import comparisons, suite_runs
+    """Raise if the report could not make the declared family of contrasts, or its verdict."""
+    from lrt_lab.report import arms, comparisons, suite_runs
 
-    comparisons.require_family(suite_runs.design_of(plan))
+    design = suite_runs.design_of(plan)
+    comparisons.require_family(design)
+    arms.require(design)
 
 
 def set_aside(target: Path, suite_hash: str) -> Path | None:

@@ -28,6 +28,21 @@ PILOT = {
     "PreNorm+none@flops": 2.2 * math.exp(-0.0400),
     "AttentionResiduals+none@flops": 2.2 * math.exp(-0.0650),
 }
+# arms of one axis, each told in the same four choices
+CHOICES = ("retain", "read", "change", "train")
+WORDS = {
+    name: dict(zip(CHOICES, told, strict=True))
+    for name, told in {
+        "none": ("nothing", "nothing", "none", "one pass"),
+        "LRT": ("one block", "injection", "none", "interleaved"),
+        "ffn": ("two slots", "source for all", "FFN", "four passes"),
+        "reflection": ("two slots", "source for all", "reflection", "four passes"),
+        "raw": ("two slots", "source for all", "none", "four passes"),
+        "linear": ("two slots", "source for all", "linear map", "four passes"),
+        "slots-4": ("four slots", "source for all", "reflection", "four passes"),
+        "detached": ("two slots", "source for all", "FFN", "detached"),
+    }.items()
+}
 STEPS, FLOPS, TOKENS = 250, 4.0e9, 2048
 
 
@@ -83,7 +98,7 @@ def item_of(
 ) -> dict[str, Any]:
     """One planned run."""
     digest = hashlib.sha256(f"{cell}/{seed}".encode()).hexdigest()
-    cost = 2 if axes["route"] == "LRT" else 1
+    cost = 2 if "LRT" in axes.values() else 1
     steps = STEPS * (2 if twin else 1)
     return {
         "cell": cell,
@@ -105,7 +120,7 @@ def final(
 ) -> dict[str, Any]:
     """A `final.json`; `loss` may be an array of simulated losses."""
     bits = 1 / math.log(2)
-    routed = item["axes"]["route"] != "none"
+    routed = "none" not in item["axes"].values()
     seconds = clock * item["steps"] * (0.2 if routed else 0.1)
     curve = None
     if routed:
@@ -155,6 +170,29 @@ def meta(item: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": item["parameters"],
         "train_flops_per_step": item["train_flops"] / item["steps"],
         "tokens_per_step": TOKENS,
+    }
+
+
+def arms(
+    values: Mapping[str, Mapping[str, str]] | None = None, seeds: Sequence[int] = (1, 2, 3, 4, 5)
+) -> dict[str, Any]:
+    """An H2 plan: none, a baseline, the primary arm, a reference and ablations of both."""
+    words = WORDS if values is None else values
+    found = plan(
+        seeds,
+        axes={"arm": {"baseline": "ffn", "improved": "reflection"}},
+        primary="reflection",
+        family=["raw", "linear", "slots-4 over reflection", "detached"],
+        contrasts={"slots-4 over reflection": {"reflection": 1.0, "slots-4": -1.0}},
+        groups={"axis": "arm", "values": words},
+        solid={"over": "none"},
+    )
+    return found | {
+        "suite": "h2",
+        "scale": "cpu",
+        "suite_file": "experiments/h2.yaml",
+        "title": "Does a reflection of the bank learn better?",
+        "cells": [item_of(name, {"arm": name}, None, seed) for name in words for seed in seeds],
     }
 
 

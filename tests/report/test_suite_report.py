@@ -510,7 +510,10 @@ def test_a_suite_of_variants_compares_each_with_the_baseline(tmp_path: Path) -> 
         "householder": True,
         "rotation": False,
     }
-    assert "No 2x2 is declared" in text
+    assert "H1 supported: householder is better than gather (gain +0.0" in text
+    # One of a family that is corrected together, as this suite declares it.
+    assert "Primary contrast: householder over gather on ln loss (exact evaluation); margin" in text
+    assert "## Declared family" in text and "## Ablations" not in text
 
 
 class TestSweep:

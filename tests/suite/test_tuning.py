@@ -152,11 +152,27 @@ def test_a_cell_tuned_to_the_default_is_not_run_twice(tuning_lab: Lab, factor: f
     content = read_json(file)
     content["scales"]["quick"]["cells"]["PreNorm+none"]["factor"] = factor
     write_json(file, content)
+    plain, default = "PreNorm+none", "PreNorm+none@default"
+    tuning_lab.tree["statistics"] |= {
+        "contrasts": {
+            "by the rate": {default: 1, plain: -1},
+            "at the default": {default: 1, "PreNorm+LRT": -1},
+        },
+        "squares": {"at the default": {plain: default}},
+    }
+    tuning_lab.save()
     assert tuning_lab.run() == 0
-    entries = read_json(tuning_lab.runs / "plan.json")["cells"]
-    found = {entry["cell"] for entry in entries if entry["at_default"]}
+    plan = read_json(tuning_lab.runs / "plan.json")
+    found = {entry["cell"] for entry in plan["cells"] if entry["at_default"]}
     assert "AttentionResiduals+none@default" in found
-    assert ("PreNorm+none@default" in found) == (factor != 1)
+    assert (default in found) == (factor != 1)
+    # What compares such a cell with others compares it under its own name.
+    stands = plain if factor == 1 else default
+    contrasts = plan["statistics"]["contrasts"]
+    assert contrasts["at the default"] == {stands: 1, "PreNorm+LRT": -1}
+    assert ("by the rate" in contrasts) == (factor != 1)
+    assert plan["statistics"]["squares"] == {"at the default": {plain: stands}}
+    assert plan["same"].get(default) == (plain if factor == 1 else None)
 
 
 def test_an_untuned_suite_is_refused_and_a_dry_run_is_not(

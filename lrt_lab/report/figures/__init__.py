@@ -17,7 +17,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
 
     Name, alt text and caption of each go to `results["figures"]`, or to those of `wall_clock`.
     """
-    from lrt_lab.report.figures import contraction, effects, forest, learning, passes, rates
+    from lrt_lab.report.figures import arms, contraction, effects, forest, learning, passes, rates
     from lrt_lab.report.figures.style import Look, save, style
 
     look = Look(results)
@@ -26,6 +26,7 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
         effects.gains,
         effects.lines,
         effects.strip,
+        arms.ablations,
         forest.variants,
         forest.pairs,
         forest.multipliers,
@@ -34,8 +35,12 @@ def draw(results: dict[str, Any], curves: Sequence[Curve], folder: Path) -> None
         learning.against_seconds,
         rates.sweep,
         passes.passes,
+        arms.by_pass,
         passes.positions,
         passes.accuracies,
+        arms.slots,
+        arms.sources,
+        arms.ranks,
         contraction.growth,
         contraction.reach,
     )

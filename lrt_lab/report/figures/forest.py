@@ -70,6 +70,9 @@ def variants(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) ->
     """Every variant's gain over one baseline."""
     if results["square"] or not results["suite"]["baseline"]:
         return None
+    # Ablations have a figure of their own, since not all of them gain over the baseline.
+    if (results.get("arms") or {}).get("ablations"):
+        return None
     rows = [(row["label"], row) for row in results["family"]]
     baseline = results["suite"]["baseline"]
     return _forest(

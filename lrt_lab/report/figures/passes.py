@@ -11,15 +11,16 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from lrt_lab.analysis.estimate import paired
+from lrt_lab.report.arm_words import shown
 from lrt_lab.report.curves import Curve
 from lrt_lab.report.figures.style import Drawing, Look, panels
 
 
 def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
     """Does the model still converge beyond the passes it was trained with?"""
-    # Twins and cells that are run again would hide their own.
-    found = [p for p in results["passes"] if "@" not in p["cell"]]
-    if not found:
+    found = _own(results, "passes")
+    # Of arms there is a figure with a panel for each group.
+    if not found or (results.get("arms") or {}).get("ablations"):
         return None
     figure, (ax,) = panels()
     said = []
@@ -53,7 +54,7 @@ def passes(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> D
 
 def positions(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) -> Drawing | None:
     """Loss by position in the window: a recurrence needs some positions to warm up."""
-    found = [p for p in results["positions"] if "@" not in p["cell"]]
+    found = _own(results, "positions")
     if not found:
         return None
     figure, (ax,) = panels()
@@ -82,6 +83,16 @@ def accuracies(results: Mapping[str, Any], curves: Sequence[Curve], look: Look) 
     caption = f"Right answers by {meaning['name']}; band: pointwise 95% t interval over seeds."
     alt = f"Right answers by {meaning['name']}: {'; '.join(said)}."
     return Drawing("accuracy", figure, alt, caption)
+
+
+def _own(results: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Without twins and cells that are run again, which would hide their own, and ablations."""
+    arms = shown(results)
+    return [
+        item
+        for item in results[name]
+        if "@" not in item["cell"] and (arms is None or item["cell"] in arms)
+    ]
 
 
 def _bands(
