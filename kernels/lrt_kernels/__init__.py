@@ -14,6 +14,7 @@ from lrt_kernels.precision import alike, no_autocast, wide
 from lrt_kernels.short_conv import l2_norm, short_conv
 from lrt_kernels.simplicial_attention import simplicial_attention
 from lrt_kernels.sinkhorn import sinkhorn
+from lrt_kernels.slot_compact import direction, slot_compact, slot_gate, slot_reflect
 from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "depth_mix",
     "depth_read",
     "depth_score",
+    "direction",
     "gelu_mix",
     "head_queries",
     "l2_norm",
@@ -40,6 +42,9 @@ __all__ = [
     "short_conv",
     "simplicial_attention",
     "sinkhorn",
+    "slot_compact",
+    "slot_gate",
+    "slot_reflect",
     "stream_read",
     "stream_score",
     "stream_write",

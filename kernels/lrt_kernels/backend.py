@@ -18,10 +18,11 @@ OPS = (
     "short_conv",
     "simplicial_attention",
     "sinkhorn",
+    "slot_compact",
     "stream_mix",
 )
 #: Those of them that have Triton kernels.
-KERNELS = frozenset({"depth_read"})
+KERNELS = frozenset({"depth_read", "slot_compact"})
 
 # Looked up, not imported: a machine without a GPU never loads it.
 _TRITON = find_spec("triton") is not None

@@ -48,3 +48,20 @@ def check_tensor(
     if tensor.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise ValueError(f"{name} is {tensor.dtype}: give one of {known}")
+
+
+def check_rows(
+    tensor: Tensor,
+    name: str,
+    shape: tuple[int, ...],
+    device: torch.device,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+) -> None:
+    """As `check_tensor`, and the last axis in one piece.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    check_tensor(tensor, name, shape, device, dtypes)
+    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise ValueError(f"{name} is not contiguous along its last axis: call .contiguous()")

@@ -13,9 +13,10 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from lrt_kernels import slot_gate
 from lrt_lab.errors import UserError
 from lrt_lab.frame import View
-from lrt_lab.layers import Shape, constant, parameter, rms_norm
+from lrt_lab.layers import Shape, constant, parameter
 from lrt_lab.routes.composed import Composed, Enters, Retain
 from lrt_lab.routes.retain import Queries
 
@@ -56,11 +57,12 @@ class Compactor(Composed, ABC):
         if self.gate == "lookup":
             self.table = parameter(shape.vocab, shape.width, init=constant(1.0), role="embedding")
 
+    def token(self, at: View) -> Tensor | None:
+        """m(x_t) ``(B, P, d)``; None is ones."""
+        if self.gate == "lookup":
+            return F.embedding(at.ids, self.table)
+        return at.embedding if self.gate == "embedding" else None
+
     def gated(self, g: Tensor, at: View) -> Tensor:
         """c from g, ``(B, P, kept, d)`` each."""
-        normed = rms_norm(g, self.eps)
-        if self.gate == "none":
-            return normed
-        token = at.embedding if self.gate == "embedding" else F.embedding(at.ids, self.table)
-        assert token is not None
-        return normed * token.unsqueeze(-2)
+        return slot_gate(g, self.token(at), self.eps)

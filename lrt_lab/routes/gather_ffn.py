@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lrt_kernels import slot_gate
 from lrt_lab.errors import UserError
 from lrt_lab.frame import View
-from lrt_lab.layers import Shape, SquaredReLU, constant, normal, parameter, rms_norm
+from lrt_lab.layers import Shape, SquaredReLU, constant, normal, parameter
 from lrt_lab.routes.compactor import Compactor, Gate
 from lrt_lab.routes.composed import Enters, Retain
 from lrt_lab.routes.retain import Queries
@@ -97,7 +98,7 @@ class GatherFFN(Compactor):
             case "gather":
                 return retained
             case "norm":
-                return rms_norm(retained, self.eps)
+                return slot_gate(retained, eps=self.eps)
             case "token":
                 return self.gated(retained, at)
             case _:

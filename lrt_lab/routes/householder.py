@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_kernels import no_autocast, wide
+from lrt_kernels import no_autocast, slot_compact, wide
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, View
 from lrt_lab.layers import Shape, constant, fan_in, parameter
@@ -95,6 +95,8 @@ class Householder(Compactor):
     def change(self, retained: Tensor, present: Tensor, at: View) -> Tensor:
         # What is absent is an arbitrary number: made harmless here, before it is divided by.
         g, *before = torch.where(present[..., None, None], retained, 1.0).split(self.kept, dim=-2)
+        if self.how is TURNS["reflection"]:
+            return slot_compact(g, list(self.turn), self.token(at), self.eps)
         gated = self.gated(g, at)
         return self.how(g, self.directions(gated), self.gates(gated), *before)
 

@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_kernels import no_autocast, wide
+from lrt_kernels import direction, no_autocast, slot_reflect, wide
 
 
 @dataclass(frozen=True)
@@ -58,24 +56,9 @@ class Turn:
             return self.apply(g.to(dtype), vectors, gates, before).to(g.dtype)
 
 
-def normal(v: Tensor) -> Tensor:
-    """v / |v|, ``(..., d)``; zero where v is."""
-    tiny = torch.finfo(v.dtype).tiny
-    # Squares of very small numbers would vanish. The result does not depend on this scale, so
-    # neither does its gradient.
-    largest = v.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)
-    return F.normalize(v / largest, dim=-1, eps=tiny)
-
-
 def dot(x: Tensor, y: Tensor) -> Tensor:
     """x . y, ``(..., 1)``."""
     return (x * y).sum(-1, keepdim=True)
-
-
-def mirrored(g: Tensor, v: Tensor, strength: Tensor | float = 2.0) -> Tensor:
-    """g without ``strength`` times its part along v."""
-    n = normal(v)
-    return g - strength * n * dot(n, g)
 
 
 def rotated(g: Tensor, u: Tensor, v: Tensor) -> Tensor:
@@ -91,7 +74,7 @@ def rotated(g: Tensor, u: Tensor, v: Tensor) -> Tensor:
 
 def written(g: Tensor, v: Tensor, keep: Tensor, strength: Tensor, before: Tensor) -> Tensor:
     """What is kept of the slot before, its part along v moved to that of g."""
-    n, kept = normal(v), keep * before
+    n, kept = direction(v), keep * before
     return kept + strength * n * dot(n, g - kept)
 
 
@@ -103,11 +86,14 @@ def _delta(
 
 
 TURNS = {
-    "reflection": Turn(lambda g, v, gates, before: mirrored(g, v[0])),
+    "reflection": Turn(lambda g, v, gates, before: slot_reflect(g, v[0])),
     "generalised": Turn(
-        lambda g, v, gates, before: mirrored(g, v[0], 2 * gates[0].sigmoid()), gates=(0.0,)
+        lambda g, v, gates, before: slot_reflect(g, v[0], 2 * gates[0].sigmoid()),
+        gates=(0.0,),
     ),
-    "double": Turn(lambda g, v, gates, before: mirrored(mirrored(g, v[0]), v[1]), vectors=2),
+    "double": Turn(
+        lambda g, v, gates, before: slot_reflect(slot_reflect(g, v[0]), v[1]), vectors=2
+    ),
     "cayley": Turn(lambda g, v, gates, before: rotated(g, v[0], v[1]), vectors=2),
     # The slot is mostly kept at first.
     "delta": Turn(_delta, gates=(0.0, 2.0), before=True),

@@ -21,6 +21,7 @@ from torch import Tensor
 from lrt_kernels import depth_read
 from lrt_lab.store import read_json, write_json
 from lrt_lab.training.run import cpu_name
+from tests.benchmarks import row_ops
 from tests.benchmarks.timing import beside, interleaved, judge, seconds
 
 TOKENS, WIDTH, SOURCES = 1024, 256, 9
@@ -142,6 +143,15 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
         print("".join(f"{cell:>20}" for cell in cells))
 
 
+def ratios(rows: dict[str, dict[str, Any]]) -> None:
+    """One line per form: median and range of its speed, repetitions, milliseconds."""
+    for name, row in rows.items():
+        print(
+            f"{name:22}{row['median']:7.2f}{row['low']:8.2f}-{row['high']:.2f}"
+            f"{row['repetitions']:4}{1e3 * row['seconds']:9.2f} ms"
+        )
+
+
 def main() -> int:
     """Measure, print, and compare or commit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -155,24 +165,33 @@ def main() -> int:
         "torch": torch.__version__,
         "shape": f"{TOKENS} tokens, width {WIDTH}, {SOURCES} sources, float32, one thread",
         "ops": {"depth_read": on_cpu(options.minutes)},
+        "rows": row_ops.on_cpu(TOKENS, WIDTH, options.minutes / len(row_ops.MOVED)),
     }
     print(f"\ndepth_read, forward and backward, {found['shape']}: speed over {BASELINE}'s")
-    for name, row in found["ops"]["depth_read"].items():
-        print(
-            f"{name:22}{row['median']:7.2f}{row['low']:8.2f}-{row['high']:.2f}"
-            f"{row['repetitions']:4}{1e3 * row['seconds']:9.2f} ms"
-        )
-    code = judge(found, everything.get("cpu"), "ops")
+    ratios(found["ops"]["depth_read"])
+    for name, rows in found["rows"].items():
+        print(f"\n{name}, forward and backward: speed over the reference's")
+        ratios(rows)
+    committed = everything.get("cpu")
+    code = judge(found, committed, "ops")
+    if committed and "rows" in committed:
+        code |= judge(found, committed, "rows")
     everything["cpu"] = found
     if torch.cuda.is_available():
         print(f"\n{torch.cuda.get_device_name()}, {GPU_TOKENS} x {GPU_WIDTH}, bfloat16")
         everything["cuda"] = {"device": torch.cuda.get_device_name(), "rows": on_gpu()}
         table(everything["cuda"]["rows"])
+        everything["cuda"]["row kernels"] = row_ops.on_gpu(GPU_TOKENS, copy_rate(), best)
+        table(everything["cuda"]["row kernels"])
     else:
         print("\nno GPU: no kernel was timed. The least time that its bytes allow at")
         print(f"{COPY_RATE / 1e12} TB/s, {GPU_TOKENS} x {GPU_WIDTH} tokens in bfloat16:")
         everything["predicted, nothing timed"] = predicted()
         table(predicted())
+        everything["row kernels predicted, nothing timed"] = row_ops.predicted(
+            GPU_TOKENS, COPY_RATE
+        )
+        table(everything["row kernels predicted, nothing timed"])
     if options.commit:
         write_json(COMMITTED, everything)
         print(f"written: {COMMITTED.name}")

@@ -7,7 +7,17 @@ import torch
 
 from lrt_kernels import depth_read
 from lrt_lab.store import read_json
-from tests.benchmarks.kernels import COMMITTED, inputs, moved, predicted, stacked
+from tests.benchmarks import row_ops
+from tests.benchmarks.kernels import (
+    COMMITTED,
+    COPY_RATE,
+    GPU_TOKENS,
+    inputs,
+    moved,
+    predicted,
+    stacked,
+)
+from tests.kernels.row_cases import CASES
 
 
 def test_both_forms_are_the_same_read() -> None:
@@ -28,3 +38,17 @@ def test_committed_numbers() -> None:
     committed = read_json(COMMITTED)
     assert committed["cpu"]["ops"]["depth_read"]["reference"]["median"] >= 2.0
     assert committed["predicted, nothing timed"] == predicted()
+    rows = row_ops.predicted(GPU_TOKENS, COPY_RATE)
+    assert committed["row kernels predicted, nothing timed"] == rows
+
+
+def test_bytes_of_rows() -> None:
+    """As many states as a kernel's inputs and outputs: the least that it can move."""
+    for name, least in row_ops.MOVED.items():
+        case = CASES[name]
+        inputs = [x.requires_grad_() for x in case.inputs(16, case.gpu_width, torch.bfloat16)]
+        out = case.on("reference")(*inputs)
+        into = sum(x.nbytes for x in inputs) // 16
+        forward, backward = least(case.gpu_width, 2)
+        assert forward == pytest.approx(into + out.nbytes // 16, rel=0.02), name
+        assert backward == pytest.approx(2 * into + out.nbytes // 16, rel=0.02), name

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lrt_kernels.gpu import depth_read
+from lrt_kernels.gpu import depth_read, slot_compact
 from lrt_kernels.gpu.launch import Launch
 
 #: Few rows: a compiled kernel is the same for any number of them.
@@ -20,6 +20,9 @@ def launches() -> Iterator[tuple[str, Launch]]:
         name = f"R={reads}" + (" masks, norm" if extras else "")
         for launch in depth_reads(reads, extras):
             yield name, launch
+    for gated in (False, True):
+        for launch in slots(gated):
+            yield "S=2" + (" token, strength" if gated else ""), launch
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -36,3 +39,15 @@ def depth_reads(reads: int, extras: bool) -> list[Launch]:
         torch.zeros_like(out), sources, *parameters, [mixed, *saved], 16.0, norm_eps
     )
     return [*forward, *backward]
+
+
+def slots(gated: bool) -> list[Launch]:
+    g = torch.zeros(ROWS, 2, WIDTH, dtype=torch.bfloat16)
+    token = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16) if gated else None
+    strength = torch.zeros(ROWS, 2) if gated else None
+    v = torch.zeros(2, ROWS, WIDTH, dtype=torch.bfloat16)
+    gate, _ = slot_compact.plan_gate(g, token, 1e-6, True)
+    gate_backward, _ = slot_compact.plan_gate_backward(v, g, token, 1e-6, True)
+    reflect, _ = slot_compact.plan_reflect(g, v.transpose(0, 1), strength)
+    reflect_backward, _ = slot_compact.plan_reflect_backward(g, g, v.transpose(0, 1), strength)
+    return [gate, gate_backward, reflect, reflect_backward]
