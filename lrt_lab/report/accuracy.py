@@ -75,10 +75,19 @@ def measured(design: Design, records: Sequence[Record]) -> dict[str, Any] | None
         **found,
         "metric": design.metric,
         "family": list(design.family),
+        "baseline": _baseline(design),
+        "alone": bool(design.family) and bool(own) and design.primary not in design.family,
         "gains": gains,
         "square": accuracy_squares.measured(table, design, last),
         "reading": _state(own[0], design.alpha) if own else None,
     }
+
+
+def _baseline(design: Design) -> str | None:
+    """What every variant is compared with; None where a 2x2 is."""
+    if design.square is not None or design.baseline is None:
+        return None
+    return str(design.cells[design.baseline][design.square_axes[0]])
 
 
 def _places(design: Design) -> dict[str, dict[str, str]]:
@@ -109,7 +118,8 @@ def _read(run: Record, where: tuple[str, ...], metric: str) -> float:
 def _gains(design: Design, table: Table) -> list[dict[str, Any]]:
     """Paired differences in the metric, more being better.
 
-    Holm's p is over the declared family, and over the others; over all of them without a family.
+    Holm's p is over the declared family, and over the others; over all of them without a family. A
+    primary contrast that a declared family leaves out stands alone.
     """
     wanted = [
         (place, contrast)
@@ -118,9 +128,13 @@ def _gains(design: Design, table: Table) -> list[dict[str, Any]]:
     ]
     names = {contrast.name: contrast for _, contrast in wanted}
     family = {comparisons.named(name, names).name for name in design.family}
-    claimed = [one for one in wanted if one[1].name in family]
-    rest = [one for one in wanted if one[1].name not in family]
-    return [row for part in (claimed, rest) if part for row in _tested(design, table, part)]
+    alone = {design.primary} - family if family else set()
+    parts = [
+        [one for one in wanted if one[1].name in alone],
+        [one for one in wanted if one[1].name in family],
+        [one for one in wanted if one[1].name not in family | alone],
+    ]
+    return [row for part in parts if part for row in _tested(design, table, part)]
 
 
 def _tested(
@@ -197,12 +211,31 @@ def verdict(results: Results) -> list[str]:
     reading = "exact recurrence" if found["outcome"] == "exact" else "last training pass"
     level = percent(1 - results["suite"]["alpha"])
     over = "the declared family, or over the others," if found["family"] else "all of them"
+    alone = "; the primary contrast stands alone" if found.get("alone") else ""
+    base = found.get("baseline")
+    against = f", over {base} where no other is named" if base else ""
     rule = (
-        f"Differences in {what}, {reading}, {level} intervals over seeds; shown means that Holm's "
-        f"p over {over} is below {results['suite']['alpha']:g}."
+        f"Differences in {what}, {reading}{against}, {level} intervals over seeds; shown means "
+        f"that Holm's p over {over} is below {results['suite']['alpha']:g}{alone}."
     )
+    first = _primary(results) if found.get("alone") else []
     square = found["square"]
-    return [rule, *said, *([accuracy_squares.verdict(square)] if square else [])]
+    return [*first, rule, *said, *([accuracy_squares.verdict(square)] if square else [])]
+
+
+def _primary(results: Results) -> list[str]:
+    """The primary contrast, where it stands alone: what is asked first is said first."""
+    found = results["accuracy"]
+    rows = [row for row in found["gains"] if row["name"] == results["suite"]["primary"]]
+    if not rows or rows[0]["low"] is None:
+        return []
+    # What is named like a cell is that cell's gain over the baseline.
+    variant = rows[0]["name"] in {cell["cell"] for cell in results["cells"]}
+    over = f" over {found['baseline']}" if variant else ""
+    return [
+        f"{rows[0]['label']}{over}: {_state(rows[0], results['suite']['alpha'])} "
+        f"({interval(rows[0])} in {METRICS[found['metric']]})."
+    ]
 
 
 def _state(row: Mapping[str, Any], alpha: float) -> str:

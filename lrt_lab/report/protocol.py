@@ -44,6 +44,7 @@ def rates(design: Design) -> dict[str, Any] | None:
         "metric": record["outcome"].partition(" ")[2] or "loss",
         "inputs": record["inputs"],
         "rows": rows,
+        "unchanged": list(design.unchanged),
         "square": _square(design, {row["cell"]: row for row in rows}),
     }
 

@@ -47,6 +47,12 @@ def rates(results: Results) -> list[str]:
         said,
         grid(["cell", *(f"{f:g} x" for f in factors), "chosen"], rows),
     ]
+    if found.get("unchanged"):
+        same = listing([f"`{cell}`" for cell in found["unchanged"]])
+        parts.append(
+            f"Tuning chose the default for {same}: they are not run again at it, and stand "
+            "themselves in what is compared at the default."
+        )
     if found["square"]:
         best, default = (_points(found["square"][which]) for which in ("best", "default"))
         parts.append(

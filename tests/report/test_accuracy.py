@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ def test_the_section_shows_every_reading_and_every_seed() -> None:
     for words in ("last position", "over all positions", "rows right at every position"):
         assert words in text.lower()
     said = verdict(results)
-    assert "last position, exact recurrence, 95% intervals" in said[0]
+    words = "last position, exact recurrence, over plain where no other is named, 95% intervals"
+    assert words in said[0]
     assert said[1].startswith("**s5**: gain shown: s5+LRT (+0.42")
     assert said[2].startswith("**parity**: neither shown: parity+LRT (")
     assert opening(results) == said
@@ -158,3 +160,28 @@ def test_a_suite_says_what_it_compares(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text(wrong.replace("last_accuracy", "lost_accuracy"))
     with pytest.raises(UserError, match="lost_accuracy"):
         load(tmp_path / "wrong.yaml")
+
+
+def test_a_primary_contrast_that_the_family_leaves_out_stands_alone() -> None:
+    """Three arms on one task: LRT is asked first, the copy of it belongs to the family."""
+    shares = {"plain": SHARES["s5+plain"], "LRT": SHARES["s5+LRT"], "copy": SHARES["s5+LRT"]}
+    runs = [
+        record(cell, seed, share)
+        for cell, found in shares.items()
+        for seed, share in zip(SEEDS, found, strict=True)
+    ]
+    cells = {cell: {"arm": cell} for cell in shares}
+    made = design(axes={"arm": list(cells)}, cells=cells, baseline="plain", primary="LRT")
+    together = summarise(made, runs)
+    assert not together["accuracy"]["alone"]
+    alone = summarise(replace(made, family=("copy",)), runs)
+    assert alone["accuracy"]["alone"]
+    found = {row["name"]: row for row in alone["accuracy"]["gains"]}
+    assert found["LRT"]["p_holm"] == found["LRT"]["p"] == found["copy"]["p_holm"]
+    doubled = {row["name"]: row for row in together["accuracy"]["gains"]}["LRT"]
+    assert doubled["p_holm"] == pytest.approx(2 * doubled["p"])
+    said = verdict(alone)
+    assert said[0].startswith("LRT over plain: gain shown (+0.4")
+    assert said[0].endswith("in accuracy at the last position).")
+    assert ", over plain where no other is named, 95% intervals over seeds;" in said[1]
+    assert said[1].endswith("is below 0.05; the primary contrast stands alone.")

@@ -296,6 +296,15 @@ class TestDefaultRate:
                 item = synthetic.item_of(f"{arm}@default", {"arm": arm}, None, seed)
                 plan["cells"].append({**item, "at_default": True})
         plan["same"] = same
+        losses = {f"{factor:g}": [2.0, 2.1] for factor in (0.5, 1, 2)}
+        chosen = {"factor": 1, "inside": True, "losses": losses}
+        plan["tuning"] = {
+            "key": "lr",
+            "seeds": [101, 102],
+            "outcome": "exact",
+            "inputs": "",
+            "cells": {arm: chosen for arm in GAINS},
+        }
         means = {arm: 2.2 * math.exp(-gain) for arm, gain in GAINS.items()}
         means |= {f"{arm}@default": 1.01 * means[arm] for arm in defaults}
         losses = synthetic.losses(plan, means, run_sd=1e-5)
@@ -314,9 +323,9 @@ class TestDefaultRate:
         found = results["arms"]["at_default"]
         assert found["cells"] == ["ffn", "reflection@default"]
         assert found["point"] == pytest.approx(0.03 - math.log(1.01), abs=1e-4)
-        assert "reflection over ffn, at the default learning rate" in render(
-            {**results, "figures": []}
-        )
+        page = render({**results, "figures": []})
+        assert "reflection over ffn, at the default learning rate" in page
+        assert "Tuning chose the default for `ffn`: they are not run again at it" in page
 
     @pytest.mark.parametrize(
         ("defaults", "same"),

@@ -53,21 +53,40 @@ def test_other_readmes_are_left_alone(tmp_path: Path, text: str) -> None:
     assert index.update(tmp_path) == []
 
 
-def test_h1_lists_every_complete_report_that_is_here() -> None:
-    readme = ROOT / "reports" / "h1" / "README.md"
+#: The suites that each README lists, and the hashes of all complete runs so far: rows are added
+#: here, never taken away.
+LISTS = {
+    "h1": (
+        ("h1", "h1-swaps"),
+        ("48dc824e24607109f67a3f718fb0fb4254c48a897a49191e9accb5b03923c96e",),
+    ),
+    "h2": (("h2", "h2-swaps"), ()),
+}
+
+
+@pytest.mark.parametrize("home", LISTS)
+def test_every_complete_report_that_is_here_is_listed(home: str) -> None:
+    readme = ROOT / "reports" / home / "README.md"
     text = readme.read_text()
+    suites, _ = LISTS[home]
+    assert f"<!-- reports of {' '.join(suites)} -->" in text
     assert index.relisted(text, ROOT / "reports", readme.parent) == text, (
         "the list is not what the folders hold: lrt_lab.report.index.update writes it"
     )
-    for suite in ("h1", "h1-swaps"):
+    for suite in suites:
         for path in (ROOT / "reports" / suite).glob("*/results.json"):
             results = read_json(path)
             assert index.complete(results), f"{path.parent} lacks runs"
             assert results["registration"]["suite_hash"] in text
 
 
-def test_no_report_of_h1_is_lost() -> None:
-    """The hashes of all complete runs so far: rows are added here, never taken away."""
-    text = (ROOT / "reports" / "h1" / "README.md").read_text()
-    for digest in ("48dc824e24607109f67a3f718fb0fb4254c48a897a49191e9accb5b03923c96e",):
+@pytest.mark.parametrize("home", LISTS)
+def test_no_report_is_lost(home: str) -> None:
+    text = (ROOT / "reports" / home / "README.md").read_text()
+    for digest in LISTS[home][1]:
         assert digest in text
+
+
+def test_the_reading_of_arms_names_them() -> None:
+    arms = {"arm": "reflection", "reference": "ffn", "primary": {"reading": "not solid"}}
+    assert index.reading({"arms": arms}) == "reflection over ffn: not solid"
