@@ -210,14 +210,15 @@ def _outcomes(
     done = [r for r in records if r.status == "finished" and r.cell in cells]
     found = []
     for name, place in PASSES.items():
-        scored = [replace(r, loss=_of_curve(r, place), bpb=_of_curve(r, place)) for r in done]
+        scored = [replace(r, loss=of_curve(r, place), bpb=of_curve(r, place)) for r in done]
         if np.isfinite([r.loss for r in scored]).any():
             found.append({"name": name, **_outcome(table(scored, design), design, scored, cells)})
     headline = {"name": HEADLINE[design.outcome], **_outcome(losses, design, done, cells)}
     return [*found, headline]
 
 
-def _of_curve(record: Record, place: int | str) -> float:
+def of_curve(record: Record, place: int | str) -> float:
+    """Bits per byte of one of `PASSES` in a run's curve; NaN where it has none."""
     curve = record.curve or {}
     by_pass = dict(zip(curve.get("passes", ()), curve.get("bpb", ()), strict=True))
     value = by_pass.get(place) if isinstance(place, int) else curve.get(place)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from lrt_lab.analysis.contrasts import Contrast
 from lrt_lab.report.records import Design, Record
 
 
-def rates(design: Design) -> dict[str, Any] | None:
+def rates(design: Design, contrast: Contrast | None = None) -> dict[str, Any] | None:
     """What tuning tried and chose, and what the default would have given; None without tuning.
 
     Gains and the interaction here are point estimates over tuning seeds on validation rows, at the
@@ -46,7 +47,23 @@ def rates(design: Design) -> dict[str, Any] | None:
         "rows": rows,
         "unchanged": list(design.unchanged),
         "square": _square(design, {row["cell"]: row for row in rows}),
+        "gain": _gain(contrast, {row["cell"]: row for row in rows}),
     }
+
+
+def _gain(
+    contrast: Contrast | None, rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float] | None:
+    """The contrast at the best and at the default factor; None where a cell lacks one."""
+    if contrast is None or any(cell not in rows for cell in contrast.weights):
+        return None
+    found = {}
+    for which in ("best", "default"):
+        losses = {cell: rows[cell][which] for cell in contrast.weights}
+        if None in losses.values():
+            return None
+        found[which] = sum(w * float(np.log(losses[cell])) for cell, w in contrast.weights.items())
+    return found
 
 
 def _mean(found: Sequence[float | None]) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lrt_lab.report import arm_words
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, interval, listing, percent, plain, signed
 
@@ -52,6 +53,13 @@ def rates(results: Results) -> list[str]:
         parts.append(
             f"Tuning chose the default for {same}: they are not run again at it, and stand "
             "themselves in what is compared at the default."
+        )
+    if found.get("gain"):
+        best, default = (signed(found["gain"][which]) for which in ("best", "default"))
+        parts.append(
+            "On those seeds and rows, without an interval, the gain of "
+            f"{arm_words.name(results)} is {best} at the best rates and {default} with the default "
+            "everywhere."
         )
     if found["square"]:
         best, default = (_points(found["square"][which]) for which in ("best", "default"))

@@ -80,7 +80,7 @@ def summarise(
             "pairs": comparisons.factorial(losses, design),
             "sweep": sweep.best(losses, design, curves),
             "groups": groups.grouped(losses, design, records),
-            "rates": protocol.rates(design),
+            "rates": protocol.rates(design, arms.primary(design)),
             "squares": squares.others(losses, design),
             "ladder": squares.ladder(losses, design),
             "exposure": squares.exposure(

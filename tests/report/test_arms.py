@@ -276,6 +276,18 @@ def test_costs_have_parameters_by_kind_and_flops() -> None:
     assert "Training FLOPs as a multiple of ffn's: reflection 1.00 and none 1.00." in text
 
 
+def test_tuning_seeds_say_what_the_default_would_have_shown() -> None:
+    results = TestDefaultRate.results((), {})
+    assert results["rates"]["gain"] == {
+        "best": pytest.approx(0.03, abs=1e-9),
+        "default": pytest.approx(-0.01, abs=1e-9),
+    }
+    said = (
+        "the gain of reflection over ffn is +0.0300 at the best rates and -0.0100 with the default"
+    )
+    assert said in render({**results, "figures": []})
+
+
 def test_a_diverged_run_is_scored_in_a_line_of_its_own() -> None:
     _, results = told({}, seeds=6, lost=("reflection/2",))
     found = results["arms"]
@@ -296,14 +308,20 @@ class TestDefaultRate:
                 item = synthetic.item_of(f"{arm}@default", {"arm": arm}, None, seed)
                 plan["cells"].append({**item, "at_default": True})
         plan["same"] = same
-        losses = {f"{factor:g}": [2.0, 2.1] for factor in (0.5, 1, 2)}
-        chosen = {"factor": 1, "inside": True, "losses": losses}
+
+        def chosen(arm: str) -> dict[str, Any]:
+            """The reflection is best at 2 x, .03 better than the others, and .01 worse at 1 x."""
+            own = {"1": 0.01, "2": -0.03} if arm == "reflection" else {"1": 0.0, "2": 0.2}
+            factor = 2 if arm == "reflection" else 1
+            losses = {f: [2 * math.exp(y)] * 2 for f, y in {"0.5": 0.3, **own, "4": 0.4}.items()}
+            return {"factor": factor, "inside": True, "losses": losses}
+
         plan["tuning"] = {
             "key": "lr",
             "seeds": [101, 102],
             "outcome": "exact",
             "inputs": "",
-            "cells": {arm: chosen for arm in GAINS},
+            "cells": {arm: chosen(arm) for arm in GAINS},
         }
         means = {arm: 2.2 * math.exp(-gain) for arm, gain in GAINS.items()}
         means |= {f"{arm}@default": 1.01 * means[arm] for arm in defaults}
@@ -406,13 +424,13 @@ def test_the_figures_are_written_and_say_their_numbers(written) -> None:
     assert "raw" not in alts["loss-tokens"] and "LRT" in alts["loss-tokens"]
 
 
-def test_panels_are_the_main_arms_and_each_group_behind_its_references(written) -> None:
+def test_panels_are_the_main_arms_and_each_group_behind_its_reference(written) -> None:
     from lrt_lab.report.figures.arms import MAIN, grouped
 
     _, _, report = written
     assert grouped(json.loads((report / "results.json").read_text())) == {
         MAIN: ["ffn", "reflection", "none", "LRT"],
-        "retain": ["reflection", "slots-4"],
-        "change": ["ffn", "raw", "linear"],
-        "train": ["ffn", "detached"],
+        "retain, from reflection": ["reflection", "slots-4"],
+        "change, from ffn": ["ffn", "raw", "linear"],
+        "train, from ffn": ["ffn", "detached"],
     }

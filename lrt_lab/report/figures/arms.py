@@ -21,14 +21,22 @@ Results = Mapping[str, Any]
 MAIN = "arms of the verdict, and others"
 
 
+def ordered(results: Results) -> list[Mapping[str, Any]]:
+    """Ablations by what they change, in the order of the choices."""
+    groups, rows = results["groups"], results["arms"]["ablations"]
+    names = [*(groups["choices"] if groups else ()), *(row["group"] for row in rows)]
+    return sorted(rows, key=lambda row: names.index(row["group"]))
+
+
 def grouped(results: Results) -> dict[str, list[str]]:
-    """Cells by panel: the main ones, then every group of ablations behind its references."""
-    groups = results["groups"]
-    found: dict[str, list[str]] = {choice: [] for choice in (groups["choices"] if groups else ())}
-    for row in results["arms"]["ablations"]:
-        cells = found.setdefault(row["group"] or "ablations", [])
+    """Cells by panel: the main ones, then ablations by what they change, behind their reference."""
+    found = {MAIN: shown(results) or []}
+    for row in ordered(results):
+        change = row["group"] or "ablations"
+        panel = f"{change}, from {row['reference']}" if row["reference"] else change
+        cells = found.setdefault(panel, [])
         cells += [c for c in (row["reference"], row["arm"]) if c and c not in cells]
-    return {MAIN: shown(results) or [], **{group: cells for group, cells in found.items() if cells}}
+    return found
 
 
 def ablations(results: Results, curves: Sequence[Curve], look: Look) -> Drawing | None:
@@ -40,11 +48,9 @@ def ablations(results: Results, curves: Sequence[Curve], look: Look) -> Drawing 
     primary = {**found["primary"], "label": f"{found['primary']['name']} (primary)"}
     primary["p_holm"] = primary["p"]
     rows = [primary]
-    for group in list(grouped(results))[1:]:
-        for row in found["ablations"]:
-            if (row["group"] or "ablations") == group:
-                named = f"{row['arm'] or row['name']} over {row['reference'] or 'its reference'}"
-                rows.append({**row, "label": f"{group}: {named}"})
+    for row in ordered(results):
+        named = f"{row['arm'] or row['name']} over {row['reference'] or 'its reference'}"
+        rows.append({**row, "label": f"{row['group'] or 'ablation'}: {named}"})
     rows = [row for row in rows if row["point"] is not None]
     if not rows:
         return None
