@@ -68,6 +68,7 @@ class Corpus:
         remedy: What the user does when the text is missing or differs.
         genre: The genre of a document; each genre is split for itself.
         train_only: Documents that are never held out.
+        parts: Names of the corpora that it joins; each is read and checked by itself.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Corpus:
     remedy: str
     genre: Callable[[str], str] = field(default=lambda name: "text")
     train_only: Collection[str] = frozenset()
+    parts: tuple[str, ...] = ()
 
 
 def shakespeare_files() -> dict[str, Path]:
@@ -105,7 +107,7 @@ def python_files() -> dict[str, Path]:
     return found
 
 
-CORPORA = {
+SOURCES = {
     item.name: item
     for item in (
         Corpus(
@@ -128,6 +130,29 @@ CORPORA = {
 }
 
 
+def joined(*names: str) -> Corpus:
+    """Several sources as one: each document behind its source's name, each source with its own genres."""
+    parts = {name: SOURCES[name] for name in names}
+
+    def genre(title: str) -> str:
+        name, _, own = title.partition("/")
+        return f"{name}/{parts[name].genre(own)}"
+
+    return Corpus(
+        name="+".join(names),
+        about=f"{' and '.join(names)} as one corpus, hashed in every run",
+        files=lambda: {f"{n}/{t}": path for n, p in parts.items() for t, path in p.files().items()},
+        sha256=None,
+        remedy="; ".join(part.remedy for part in parts.values()),
+        genre=genre,
+        train_only=frozenset(f"{n}/{t}" for n, p in parts.items() for t in p.train_only),
+        parts=names,
+    )
+
+
+CORPORA = {**SOURCES, **{item.name: item for item in (joined("python", "shakespeare"),)}}
+
+
 def corpus(name: str) -> Corpus:
     """The corpus of that name.
 
@@ -148,6 +173,8 @@ def read(name: str) -> dict[str, bytes]:
         UserError: The text is not there, or is not the text that the corpus promises.
     """
     source = corpus(name)
+    if source.parts:
+        return {f"{part}/{t}": text for part in source.parts for t, text in read(part).items()}
     documents = {title: path.read_bytes() for title, path in sorted(source.files().items())}
     if not documents:
         raise UserError(f"Corpus {name!r} is not on this machine: {source.remedy}.")

