@@ -100,6 +100,7 @@ _METER = (
     ("decode FLOPs", "decode_flops_per_token"),
     ("kept bytes", "saved_bytes_per_token"),
     ("decoding state, bytes", "state_bytes"),
+    ("read to decode, bytes", "decode_bytes_per_token"),
 )
 
 

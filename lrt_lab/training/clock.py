@@ -1,15 +1,20 @@
-"""How long a training step takes here: the short calibration behind a match of wall-clock."""
+"""How long things take here: a training step, for a match of wall-clock, and the use of a trained
+model: reading a prompt and decoding.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from lrt_lab.decoder import Decoder
 from lrt_lab.schedules import Clock
 from lrt_lab.training.loss import training_loss
+from lrt_lab.training.meter import blank, empty_memory
 
 #: Steps that are not timed, and those that are; the median counts.
 WARM, TIMED = 2, 5
@@ -47,3 +52,42 @@ def seconds_per_step(module: Any, rows: int, length: int, micros: int, precision
             taken.append(time.perf_counter() - began)
         expected += share * statistics.median(taken[WARM:])
     return expected
+
+
+@torch.no_grad()
+def use_speed(decoder: Decoder, rows: int, length: int) -> dict[str, float]:
+    """Tokens per second of one pass over prompts, and of decoding their last position.
+
+    Args:
+        decoder: in evaluation mode.
+        rows: sequences that are read, and decoded, side by side.
+        length: positions of a row.
+    """
+    frame = blank(decoder, length, rows)
+    here, before = range(length - 1, length), range(length - 1)
+    memory, last = (empty_memory(decoder, frame, at) for at in (frame.positions, here))
+    buffers: dict[int, Any] = {}
+    if before:
+        read = decoder.sweep(frame, before, empty_memory(decoder, frame, before))
+        buffers = {u: decoder.mixers()[u].commit(b) for u, b in read.buffers.items()}
+
+    def decode() -> None:
+        decoder.logits(decoder.sweep(frame, here, last, buffers, reach=length).hidden)
+
+    taken = {
+        "prefill": _seconds(lambda: decoder.sweep(frame, frame.positions, memory)) / length,
+        "decode": _seconds(decode),
+    }
+    return {f"{name}_tokens_per_second": rows / one for name, one in taken.items()}
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """Median over a few calls."""
+    taken = []
+    for _ in range(WARM + TIMED):
+        began = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[WARM:])

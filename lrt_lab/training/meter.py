@@ -83,6 +83,8 @@ class Cost:
         saved_bytes_per_token: activations that training keeps for the backward pass, at the
             parameters' precision.
         state_bytes: what a sequence of the row's length keeps for decoding, likewise.
+        decode_bytes_per_token: what decoding the row's last position reads, likewise: every
+            parameter once, one row of a table, and the state of its one sequence.
         length: of the row.
         backends: which implementation each operation of `lrt_kernels` uses here.
         parts: the same by part.
@@ -106,6 +108,7 @@ class Cost:
     rescans: float
     saved_bytes_per_token: float
     state_bytes: int
+    decode_bytes_per_token: float
     length: int
     backends: dict[str, str]
     parts: tuple[Part, ...]
@@ -167,6 +170,7 @@ def measure(decoder: Decoder, schedule: Schedule, length: int) -> Cost:
         rescans=train.rescanned / length / mixers,
         saved_bytes_per_token=sum(train.saved.values()) / length,
         state_bytes=state,
+        decode_bytes_per_token=weight_bytes(decoder) + state,
         length=length,
         # The decoder is on the meta device; a run is where this machine computes.
         backends=backends(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
@@ -272,16 +276,24 @@ def decoded(decoder: Decoder, place: int) -> tuple[Tally, int]:
     return tally, sum(tensor.numel() * tensor.element_size() for tensor in held.values())
 
 
-def blank(decoder: Decoder, length: int) -> Frame:
-    """A row of so many positions."""
-    return Frame(torch.zeros(1, length, dtype=torch.long, device=decoder.head.device))
+def weight_bytes(decoder: Decoder) -> float:
+    """Bytes of the parameters that one position reads: all of them, of a table one row."""
+    return sum(
+        p.numel() * p.element_size() / (len(p) if p.role == "embedding" else 1)  # type: ignore[attr-defined]
+        for p in decoder.parameters()
+    )
+
+
+def blank(decoder: Decoder, length: int, rows: int = 1) -> Frame:
+    """Rows of so many positions."""
+    return Frame(torch.zeros(rows, length, dtype=torch.long, device=decoder.head.device))
 
 
 def empty_memory(decoder: Decoder, frame: Frame, positions: range) -> Any:
     """Some memory entering these positions; None without a route."""
     if not decoder.route.traits.recurrent:
         return None
-    carried = decoder.embedding.new_zeros(1, len(positions), *decoder.route.carries)
+    carried = decoder.embedding.new_zeros(len(frame.ids), len(positions), *decoder.route.carries)
     return decoder.receive(carried, decoder.view(frame, positions, frame.length))
 
 

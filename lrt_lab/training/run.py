@@ -57,6 +57,8 @@ INCIDENTAL = ("seed", "recompute")
 SWITCHES = {"attend": "all", "depth": "all"}
 #: What was priced before in this process; a suite asks for the same cells over and over.
 PRICES: dict[str, Cost] = {}
+#: Sequences, at most, that are decoded side by side when a run's use is timed.
+SIDE_BY_SIDE = 16
 Progress = Callable[[dict[str, Any]], None]
 
 
@@ -306,6 +308,9 @@ def finish(
         if not math.isfinite(final["test"]["exact"]["loss"]):
             final |= {"status": "diverged", "test": None, "curve": None}
             final["last_finite_loss"] = record.last_finite
+        rows = min(run.cli.data.batch_size, SIDE_BY_SIDE)
+        used = clock.use_speed(module.decoder, rows, run.length)
+        final["throughput"] |= {name: round(speed, 1) for name, speed in used.items()}
     spent = time.monotonic() - began
     final["eval_seconds"] = round(spent + record.validation_seconds, 3)
     write_json(folder / FINAL, final)

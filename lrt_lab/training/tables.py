@@ -25,6 +25,7 @@ WHOLE = (
     ("decode FLOPs of the last position, matrix", lambda c: amount(c.decode_flops_per_token)),
     ("activations kept per token, bytes", lambda c: amount(c.saved_bytes_per_token)),
     ("decoding state per sequence, bytes", lambda c: amount(c.state_bytes)),
+    ("bytes read per decoded token, one sequence", lambda c: amount(c.decode_bytes_per_token)),
     ("passes per update", lambda c: f"{c.passes:.3g}"),
     ("passes with gradients", lambda c: f"{c.graded_passes:.3g}"),
     ("calls of the stack per row", lambda c: f"{c.calls:.4g}"),
@@ -71,6 +72,7 @@ def ratio(label: str, costs: Sequence[Cost]) -> list[str]:
         "decode FLOPs of the last position, matrix": "decode_flops_per_token",
         "activations kept per token, bytes": "saved_bytes_per_token",
         "decoding state per sequence, bytes": "state_bytes",
+        "bytes read per decoded token, one sequence": "decode_bytes_per_token",
         "passes per update": "passes",
     }
     if label not in fields:

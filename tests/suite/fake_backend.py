@@ -59,6 +59,7 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
             "decode_flops_per_token": 2000 + 32 * sum(widths) + 2 * routed,
             "saved_bytes_per_token": 512.0,
             "state_bytes": 4096,
+            "decode_bytes_per_token": 8096.0,
         },
         "tokens": steps * TOKENS_PER_STEP,
         "steps": steps,

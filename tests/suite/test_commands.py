@@ -65,7 +65,7 @@ def test_a_dry_run_prices_every_cell_and_writes_nothing(
     if scale == "quick":
         assert ["PreNorm+LRT", "1.15", "k", "5", "50", "1.05", "k", "0.0", "s"] in rows
         assert ["PreNorm+none@flops", "1.13", "k", "10", "100", "1.00", "k", "0.0", "s"] in rows
-        tail = ["2.30", "k", "512", "4.10", "k"]
+        tail = ["2.30", "k", "512", "4.10", "k", "8.10", "k"]
         assert ["PreNorm+LRT", "2", "21", *tail] in rows
         assert ["all,", "2", "seeds", "80", "800", "11.7", "k", "0.0", "s"] in rows
     else:

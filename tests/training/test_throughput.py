@@ -7,9 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from lrt_lab.backbones import PreNorm
+from lrt_lab.decoder import Decoder
+from lrt_lab.mixers import Attention
+from lrt_lab.routes import LRT, Householder, NoRoute, Route
 from lrt_lab.training.callbacks import Throughput
 from lrt_lab.training.callbacks.throughput import PHASES, peak
+from lrt_lab.training.clock import use_speed
 from lrt_lab.training.run import train
 from tests.training.tiny import config, register, write_corpus
 
@@ -27,8 +33,19 @@ def test_a_run_records_its_throughput(tmp_path: Path, monkeypatch: pytest.Monkey
     assert 30 * sum(found["step_seconds"].values()) <= final["train_seconds"] * 30 / 29 + 0.01
     assert found["tokens_per_second"] > 0
     assert found["mfu"] is None
+    assert found["prefill_tokens_per_second"] > 0 and found["decode_tokens_per_second"] > 0
     assert found["peak_memory_bytes"] > 1e7
     assert final["cost"]["passes"] == 2
+
+
+@pytest.mark.parametrize("route", [NoRoute(), LRT(), Householder()], ids=lambda r: type(r).__name__)
+def test_use_is_timed_without_changing_the_model(route: Route) -> None:
+    model = Decoder(16, 2, 11, PreNorm(), route, Attention(2, 1)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = use_speed(model, 3, 6)
+    assert set(found) == {"prefill_tokens_per_second", "decode_tokens_per_second"}
+    assert min(found.values()) > 0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 class Past:
