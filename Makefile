@@ -2,7 +2,7 @@
 
 # Suites beside h1 have scales of their own: smoke, and cpu unless told otherwise.
 OTHER_SCALE := $(or $(strip $(SCALE)),cpu)
-SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; h2 the first four; others: smoke or cpu
+SCALE ?= quick   ## how large h1 runs: smoke, quick, cpu, gpu or paper; h2, h3 the first four; others: smoke or cpu
 JOBS ?= 2        ## worker processes
 
 # Without the blanks that stand before the comments above.
@@ -16,7 +16,7 @@ H2_PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h2-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended h2 h2-tune backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
+.PHONY: help setup h1 h1-tune h1-extended h2 h2-tune h3 backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -47,6 +47,9 @@ h2: setup ## train Hypothesis 2's arms and write reports/h2/SCALE/report.md; res
 
 h2-tune: setup ## choose every arm's learning rate anew: experiments/tuning/h2.json, to be committed
 	@.venv/bin/lrt-lab suite tune experiments/h2.yaml --scale $(SCALE) --jobs $(JOBS)
+
+h3: setup ## scaling laws of latent propagation and its baselines, and where they cross: reports/h3/SCALE
+	@.venv/bin/lrt-lab suite run experiments/h3.yaml --scale $(SCALE) --jobs $(JOBS)
 
 backbones: setup ## compare all residual backbones at three learning rates each; SCALE=smoke or cpu
 	@.venv/bin/lrt-lab suite run experiments/backbones.yaml --scale $(OTHER_SCALE) --jobs $(JOBS)

@@ -131,7 +131,7 @@ SOURCES = {
 
 
 def joined(*names: str) -> Corpus:
-    """Several sources as one: each document behind its source's name, each source with its own genres."""
+    """Several sources as one: documents behind their source's name, with its genres."""
     parts = {name: SOURCES[name] for name in names}
 
     def genre(title: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lrt_lab.report import arm_words
 from lrt_lab.report.layout import grid
+from lrt_lab.report.scaling import suite as scaling
 from lrt_lab.store import read_json, write_text
 
 #: Opens the list and names the suites that it holds; `END` closes it.
@@ -68,6 +69,8 @@ def listed(suite: Path, home: Path) -> list[list[str]]:
 
 def reading(results: Mapping[str, Any]) -> str:
     """What the primary contrast was read as, in ln loss or in a task's accuracy."""
+    if results.get("scaling"):
+        return scaling.words(results)
     found = (results.get("accuracy") or {}).get("reading")
     if found:
         return f"{results['suite']['primary']}, in accuracy: {found}"

@@ -15,6 +15,7 @@ from lrt_lab.report.figures import drawn
 from lrt_lab.report.groups import groups
 from lrt_lab.report.layout import grid
 from lrt_lab.report.numbers import NONE, count, listing, plain, scientific
+from lrt_lab.report.scaling import suite as scaling
 from lrt_lab.report.sweep_table import sweep
 from lrt_lab.report.words import verdict
 
@@ -36,6 +37,7 @@ def render(results: Results) -> str:
             *protocol.exposure(results),
         ]
     parts += [
+        *scaling.sections(results),
         *protocol.ports(results),
         *carried.section(results),
         *sweep(results),

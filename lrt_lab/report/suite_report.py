@@ -14,6 +14,7 @@ from lrt_lab.report.curves import Curve, curves
 from lrt_lab.report.layout import declared_square
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
+from lrt_lab.report.scaling import suite as scaling
 from lrt_lab.report.suite_runs import (
     design_of,
     read_runs,
@@ -37,7 +38,12 @@ def write(plan: dict[str, Any], runs_dir: Path, out_dir: Path) -> Path:
         The path of `report.md`.
     """
     results, lines = gather(plan, Path(runs_dir))
-    figures.draw(results, _shown(results, lines), Path(out_dir) / "figures")
+    place = Path(out_dir) / "figures"
+    if plan.get("scaling"):
+        # Its many cells are points of one law, whose figures show them.
+        scaling.add(results, plan, read_runs(plan, scale_folder(plan, Path(runs_dir))), place)
+    else:
+        figures.draw(results, _shown(results, lines), place)
     return publish(results, Path(out_dir))
 
 

@@ -13,6 +13,7 @@ from lrt_lab.report import arm_words
 from lrt_lab.report.accuracy import verdict as accuracy
 from lrt_lab.report.layout import declared_square, hypothesis
 from lrt_lab.report.numbers import count, interval, listing, percent, signed
+from lrt_lab.report.scaling import suite as scaling
 
 Results = Mapping[str, Any]
 Budget = Mapping[str, Any]
@@ -25,11 +26,15 @@ def verdict(results: Results) -> list[str]:
     """The report's opening, one paragraph each; the first sentence carries what limits all
     others.
     """
+    if results.get("scaling"):
+        return scaling.verdict(results)
     return _scoped(results, _verdict(results))
 
 
 def opening(results: Results) -> list[str]:
     """The verdict up to its reading at the budgets as run: what a terminal shows."""
+    if results.get("scaling"):
+        return [line.replace("**", "") for line in scaling.verdict(results)]
     said = _verdict(results)
     if results.get("arms"):
         said = said[:2]

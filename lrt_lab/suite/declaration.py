@@ -53,7 +53,8 @@ class Scale:
 
     `only` names the values that are run of some axes, `again` the cells that are run once more (all
     of them unless it is given); `tuned` is off where defaults are good enough; `twins` are run at
-    this scale beside the suite's.
+    this scale beside the suite's; `gpu`, `{card: H200, flops: 1.0e+13}`, the speed that a dry run
+    assumes for its GPU-hours.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Scale:
     again: tuple[str, ...] = ()
     tuned: bool = True
     twins: tuple[Twin, ...] = ()
+    gpu: extras.Card | None = None
 
 
 @dataclass(frozen=True)
@@ -380,7 +382,7 @@ def _scale(
     tuning: extras.Tuning | None,
 ) -> Scale:
     where = f"{path}: scales.{name}"
-    optional = ("only", "again", "tuned", "twins")
+    optional = ("only", "again", "tuned", "twins", "gpu")
     parts = section(tree, where, ("config", "seeds", "margin", *optional), optional)
     seeds = extras.seeds(parts["seeds"], f"{where}.seeds")
     tuned = parts.get("tuned", True)
@@ -408,6 +410,7 @@ def _scale(
             _twin(twin, value, axes, rungs, f"{where}.twins.{twin}")
             for twin, value in section(parts.get("twins") or {}, f"{where}.twins").items()
         ),
+        extras.card(parts.get("gpu"), f"{where}.gpu"),
     )
 
 

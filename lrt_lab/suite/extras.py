@@ -1,5 +1,6 @@
 """What a suite declares beside the product of its axes: cells that are left out, cells that are run
-once more with another budget or rate, and a key that is tuned for every cell beforehand.
+once more with another budget or rate, a key that is tuned for every cell beforehand, and the card
+that a scale is meant for.
 """
 
 from __future__ import annotations
@@ -41,6 +42,27 @@ class Tuning:
     grid: tuple[float, ...]
     seeds: tuple[int, ...]
     twins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Card:
+    """The GPU that a scale is meant for, and the FLOP/s that are assumed of it."""
+
+    card: str
+    flops: float
+
+
+def card(tree: object, where: str) -> Card | None:
+    """A scale's `gpu`."""
+    if tree is None:
+        return None
+    parts = section(tree, where, ("card", "flops"))
+    flops = number(parts["flops"], f"{where}.flops")
+    if flops <= 0:
+        raise UserError(
+            f"{where}.flops is {flops}; it is the FLOP/s that runs are assumed to reach."
+        )
+    return Card(str(parts["card"]), flops)
 
 
 def selects(selection: Selection, axes: Mapping[str, str]) -> bool:

@@ -67,6 +67,13 @@ def print_dry_run(
     runs = seeds * len(entries)
     total = _in_all(seeds * sum(seconds), min(jobs, runs), device)
     out.print(f"{count(runs, 'run')} with {total}", markup=False)
+    if scale.gpu is not None:
+        flops = seeds * sum(entry["train_flops"] for entry in entries)
+        out.print(
+            f"GPU-hours: {flops / scale.gpu.flops / 3600:.2g} of one {scale.gpu.card} at an "
+            f"assumed {amount(scale.gpu.flops)}FLOP/s; training only",
+            markup=False,
+        )
 
 
 #: What parameters are counted as: column and count.

@@ -278,10 +278,11 @@ def decoded(decoder: Decoder, place: int) -> tuple[Tally, int]:
 
 def weight_bytes(decoder: Decoder) -> float:
     """Bytes of the parameters that one position reads: all of them, of a table one row."""
-    return sum(
-        p.numel() * p.element_size() / (len(p) if p.role == "embedding" else 1)  # type: ignore[attr-defined]
-        for p in decoder.parameters()
-    )
+    read = 0.0
+    for parameter in decoder.parameters():
+        rows = len(parameter) if parameter.role == "embedding" else 1  # type: ignore[attr-defined]
+        read += parameter.numel() * parameter.element_size() / rows
+    return read
 
 
 def blank(decoder: Decoder, length: int, rows: int = 1) -> Frame:

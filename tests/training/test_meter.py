@@ -32,8 +32,8 @@ def test_a_plain_model_costs_the_textbook_sum() -> None:
     attention = 3 * BLOCKS * 2 * 2 * LENGTH * WIDTH
     assert cost.train_flops_per_token == pytest.approx(6 * matmul + attention, rel=0.01)
     assert cost.passes == 1
-    # Decoding reads four bytes of every weight but the token table's, of which one row, and keys and
-    # values of the row.
+    # Decoding reads four bytes of every weight, of the token table one row, and keys and values of
+    # the row.
     state = 4 * BLOCKS * LENGTH * 2 * kv_width
     assert cost.state_bytes == state
     assert cost.decode_bytes_per_token == 4 * (cost.total - (VOCAB - 1) * WIDTH) + state

@@ -29,7 +29,11 @@ from lrt_lab.analysis.scaling.curves import Saturation, exponent, isoflop, satur
 from lrt_lab.analysis.scaling.design import TYPICAL, Expected, expected
 from lrt_lab.analysis.scaling.equal_use import EqualUse, equal_use, sampled
 from lrt_lab.analysis.scaling.fitting import DELTA, Fit, fit
-from lrt_lab.analysis.scaling.interaction import InteractionLaw, interaction_law
+from lrt_lab.analysis.scaling.interaction import (
+    InteractionLaw,
+    expected_interaction,
+    interaction_law,
+)
 from lrt_lab.analysis.scaling.laws import PASSES, Law, law
 from lrt_lab.analysis.scaling.run_table import MOST_EPOCHS, Admitted, Runs, admit, runs, told_apart
 
@@ -59,6 +63,7 @@ __all__ = [
     "crossing",
     "equal_use",
     "expected",
+    "expected_interaction",
     "exponent",
     "fit",
     "interaction_law",

@@ -41,21 +41,9 @@ def interaction_law(size: ArrayLike, tokens: ArrayLike, interaction: ArrayLike) 
         UserError: neither size nor data varies, they vary together, or there are too few entries.
     """
     n, d, y = (np.asarray(v, dtype=float).ravel() for v in (size, tokens, interaction))
-    x, z = np.log(n), np.log(d)
-    middle_size, middle_data = float(x.mean()), float(z.mean())
-    columns = {"middle": np.ones_like(y)}
-    if np.ptp(x) > 1e-9:
-        columns["by_size"] = x - middle_size
-    if np.ptp(z) > 1e-9:
-        columns["by_data"] = z - middle_data
-    if len(columns) == 1:
-        raise UserError("neither size nor data varies: the interaction has one value, not a law")
+    columns = _columns(n, d)
     matrix = np.stack(list(columns.values()), axis=1)
     df = len(y) - matrix.shape[1]
-    if df < 1:
-        raise UserError(f"{len(y)} interactions are too few for {matrix.shape[1]} coefficients")
-    if np.linalg.cond(matrix) > 1e6:
-        raise UserError("size and data grow together here: their effects cannot be told apart")
     coefficients = np.linalg.lstsq(matrix, y, rcond=None)[0]
     left = y - matrix @ coefficients
     errors = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)) * (left**2).sum() / df)
@@ -63,14 +51,43 @@ def interaction_law(size: ArrayLike, tokens: ArrayLike, interaction: ArrayLike) 
         name: Estimate(np.asarray(c), np.asarray(se), np.asarray(df), len(y))
         for name, c, se in zip(columns, coefficients, errors, strict=True)
     }
+    middle = np.exp([np.log(n).mean(), np.log(d).mean()])
     vanishes, slope = float("nan"), found.get("by_size")
     if slope is not None and np.prod(np.sign(slope.interval())) > 0:
-        vanishes = float(np.exp(middle_size - found["middle"].point / slope.point))
+        vanishes = float(middle[0] * np.exp(-found["middle"].point / slope.point))
     return InteractionLaw(
-        found["middle"],
-        slope,
-        found.get("by_data"),
-        float(np.exp(middle_size)),
-        float(np.exp(middle_data)),
-        vanishes,
+        found["middle"], slope, found.get("by_data"), float(middle[0]), float(middle[1]), vanishes
     )
+
+
+def expected_interaction(size: ArrayLike, tokens: ArrayLike, sd: float) -> dict[str, float]:
+    """Standard errors of the law's coefficients from a design, before any run.
+
+    Args:
+        size, tokens: of every value of I that there will be.
+        sd: deviation of one value.
+
+    Raises:
+        UserError: as for the law.
+    """
+    columns = _columns(*(np.asarray(v, dtype=float).ravel() for v in (size, tokens)))
+    matrix = np.stack(list(columns.values()), axis=1)
+    errors = sd * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
+    return dict(zip(columns, errors.tolist(), strict=True))
+
+
+def _columns(size: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """What each coefficient is multiplied by, (n,) each, centred."""
+    x, z = np.log(size), np.log(tokens)
+    columns = {"middle": np.ones_like(x)}
+    if np.ptp(x) > 1e-9:
+        columns["by_size"] = x - x.mean()
+    if np.ptp(z) > 1e-9:
+        columns["by_data"] = z - z.mean()
+    if len(columns) == 1:
+        raise UserError("neither size nor data varies: the interaction has one value, not a law")
+    if len(x) <= len(columns):
+        raise UserError(f"{len(x)} interactions are too few for {len(columns)} coefficients")
+    if np.linalg.cond(np.stack(list(columns.values()), axis=1)) > 1e6:
+        raise UserError("size and data grow together here: their effects cannot be told apart")
+    return columns

@@ -75,7 +75,7 @@ def fit(
         target: Loss in nats that both models must reach (default: of the baseline's middle run).
         ratios: Prompt tokens per output token (default: 0 1 10 100).
         prefill_passes: Passes over a prompt (default: as many as were trained).
-        window: Output tokens to look at, from and to (default: 1e7 1e14).
+        window: Output tokens to look at, from and to (default: the suite's, or 1e7 1e14).
         repeated: Runs of more than four epochs are left out ("refuse") or get a repetition "term".
         drop_highest: Leave so many highest losses out, a rule to be stated before the fit.
         resamples: Of the bootstrap over runs.
@@ -99,16 +99,18 @@ def fit(
     if prefill_passes is not None and not prefill_passes >= 1:
         raise UserError(f"--prefill-passes is 1 or more, not {prefill_passes:g}")
     named = {f"--{name.replace('_', '-')}": column for name, column in columns.items()}
+    declared: dict[str, Any] = {}
     if path.is_dir():
         if refused := [*named, *(["--baseline"] if baseline else [])]:
             raise UserError(
                 f"{source} is a run folder: its suite file declares everything, so "
                 f"{', '.join(refused)} cannot be given here"
             )
-        given, preface, name = records.read_folder(path, prefill_passes)
+        found = records.read_folder(path, prefill_passes)
+        given, name, declared = found.table, found.name, found.declared
         home = Path("reports") / name / "scaling"
     else:
-        preface, name, home = "", path.name, Path("reports") / path.stem
+        name, home = path.name, Path("reports") / path.stem
         given = table.read(
             path,
             table.Columns(**columns),
@@ -122,11 +124,10 @@ def fit(
         target=target,
         ratios=wanted,
         prefill_passes=prefill_passes,
-        window=(window[0], window[1]) if window else question.WINDOW,
         repeated=repeated,
         resamples=resamples,
         seed=draws_seed,
-        preface=preface,
+        **{**declared, **({"window": (window[0], window[1])} if window else {})},
     )
     results = study.summarise(given, asks, title or f"Scaling law of {name}")
     folder = Path(out) if out else home

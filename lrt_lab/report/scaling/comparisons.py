@@ -1,4 +1,4 @@
-"""Every model of a table against its baseline: costs read off its runs, crossings, equal use."""
+"""Models of a table against their baselines: costs read off runs, crossings, equal use."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def crossings(
     target: float,
     asked: Question,
 ) -> list[dict[str, Any]]:
-    """Every model against the baseline, in every unit that the table prices, at every ratio."""
+    """Every comparison, in every unit that the table prices, at every ratio."""
     found = []
     for unit, needed in PRICES.items():
         if unit != "FLOPs" and not all(name in costs for name in needed):
             continue
-        base, *others = (
-            deployments(table, given, costs, unit, model, asked.prefill_passes)
-            for model in range(len(table.models))
-        )
-        for name, other in zip(table.models[1:], others, strict=True):
+        for model, baseline in table.pairs:
+            base, other = (
+                deployments(table, given, costs, unit, one, asked.prefill_passes)
+                for one in (baseline, model)
+            )
+            names = table.models[baseline], table.models[model]
             for ratio in asked.ratios:
                 answer = crossing(
                     draws,
@@ -50,7 +51,7 @@ def crossings(
                     window=asked.window,
                     level=asked.level,
                 )
-                found.append(_crossing(answer, unit, table.models[0], name, other, costs))
+                found.append(_crossing(answer, unit, *names, other, costs))
     return found
 
 
@@ -61,22 +62,23 @@ def equal_uses(
     draws: Draws,
     asked: Question,
 ) -> list[dict[str, Any]]:
-    """Every model against the baseline at equal decode FLOPs, for as much training as the largest
-    run of the baseline had.
+    """Every comparison at equal decode FLOPs, for as much training as the largest run of the
+    baseline had.
     """
-    base, *others = (
-        deployments(table, given, costs, "FLOPs", model, asked.prefill_passes)
-        for model in range(len(table.models))
-    )
-    mine = given.model == 0
-    sizes = np.geomspace(given.size[mine].min(), given.size[mine].max(), 5)
-    training = float(given.compute[mine].max())
     found = []
-    for name, other in zip(table.models[1:], others, strict=True):
+    for model, baseline in table.pairs:
+        base, other = (
+            deployments(table, given, costs, "FLOPs", one, asked.prefill_passes)
+            for one in (baseline, model)
+        )
+        mine = given.model == baseline
+        sizes = np.geomspace(given.size[mine].min(), given.size[mine].max(), 5)
+        training = float(given.compute[mine].max())
         answer = equal_use(
             draws, base[0], other, base[0].decode(sizes), training, level=asked.level
         )
-        found.append({"model": name, "training": training, **vars(answer)})
+        names = {"model": table.models[model], "baseline": table.models[baseline]}
+        found.append({**names, "training": training, **vars(answer)})
     return found
 
 

@@ -23,7 +23,7 @@ def draw(results: dict[str, Any], folder: Path) -> None:
     """
     results["figures"] = []
     with style():
-        for make in (isoflop, fitted, residuals, passes, ratios, coefficients):
+        for make in (isoflop, fitted, residuals, passes, flops, seconds, interaction, coefficients):
             drawing = make(results)
             if drawing is None:
                 continue
@@ -198,19 +198,29 @@ def passes(results: Results) -> Drawing | None:
     )
 
 
-def ratios(results: Results) -> Drawing | None:
+def flops(results: Results) -> Drawing | None:
+    """Cost ratio in FLOPs."""
+    return ratios(results, "FLOPs", "cost-ratio")
+
+
+def seconds(results: Results) -> Drawing | None:
+    """Cost ratio in seconds."""
+    return ratios(results, "seconds", "cost-ratio-seconds")
+
+
+def ratios(results: Results, unit: str, name: str) -> Drawing | None:
     """Cost ratio against output tokens, with band, and hatched where extrapolated."""
     found = [c for c in results["crossings"] if c["log_ratio"][0][0] is not None]
-    if not found:
+    first = [c for c in found if c["unit"] == unit]
+    if not first:
         return None
-    first = [c for c in found if c["unit"] == found[0]["unit"]]
     shown = list(dict.fromkeys(c["ratio"] for c in first))[:4]
     figure, axes = panels(len(shown), height=2.9, width=max(6.4, 2.1 * len(shown)))
     said = []
-    models = list(dict.fromkeys(c["model"] for c in first))
+    pairs = list(dict.fromkeys((c["model"], c["baseline"]) for c in first))
     for ax, ratio in zip(axes, shown, strict=True):
         for c in (c for c in first if c["ratio"] == ratio):
-            i = models.index(c["model"])
+            i = pairs.index((c["model"], c["baseline"]))
             x = np.array(c["tokens"])
             point, low, high = (
                 np.exp(np.array([np.nan if v is None else v for v in row]))
@@ -218,7 +228,7 @@ def ratios(results: Results) -> Drawing | None:
             )
             colour = COLOURS[(i + 1) % len(COLOURS)]
             ax.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
-            label = c["model"] if ratio == shown[0] else None
+            label = f"{c['model']} over {c['baseline']}" if ratio == shown[0] else None
             ax.plot(x, point, color=colour, linestyle=DASHES[i % len(DASHES)], label=label)
             reached = np.array([np.nan if v is None else v for v in c["reached"]])
             for factor, hatch in HATCHES.items() if i == 0 else ():
@@ -233,20 +243,57 @@ def ratios(results: Results) -> Drawing | None:
                     hatch=hatch,
                     linewidth=0,
                 )
-            said.append(f"{c['model']} at ratio {ratio:g}: {c['word']}")
+            said.append(f"{c['model']} over {c['baseline']} at ratio {ratio:g}: {c['word']}")
         ax.axhline(1, color="#555555", linewidth=0.9)
         _log(ax)
         ax.set_title(f"{ratio:g} prompt per output", loc="left")
         ax.set_xlabel("output tokens")
-    axes[0].set_ylabel(f"cost over {results['models'][0]}'s, {found[0]['unit']}")
+    axes[0].set_ylabel(f"cost ratio, {unit}")
     figure.legend(loc="outside lower center", ncols=3)
     return Drawing(
-        "cost-ratio",
+        name,
         figure,
-        f"Cost ratio at one loss against output tokens: {'; '.join(said)}.",
-        "Total cost of training and use at one loss, over the baseline's; band: "
+        f"Cost ratio in {unit} at one loss against output tokens: {'; '.join(said)}.",
+        f"Total cost of training and use at one loss, in {unit}, over the baseline's; band: "
         f"{100 * results['level']:g}% interval; hatched: a model lies beyond the largest run, "
         f"crossed: more than {FURTHEST:g} times beyond.",
+    )
+
+
+def interaction(results: Results) -> Drawing | None:
+    """The interaction against data, a line of the law for every size."""
+    found = results.get("interaction")
+    if not found or "refused" in found:
+        return None
+    figure, (ax,) = panels(height=2.9)
+    size, tokens, value = (np.array(found["entries"][k]) for k in ("size", "tokens", "value"))
+    slopes = [found[k]["point"] if found[k] else 0.0 for k in ("by_size", "by_data")]
+    for i, n in enumerate(np.unique(size)):
+        mine = size == n
+        colour = COLOURS[i % len(COLOURS)]
+        at = np.geomspace(tokens[mine].min(), tokens[mine].max(), 2)
+        line = found["middle"]["point"] + slopes[0] * np.log(n / found["size"])
+        ax.plot(at, line + slopes[1] * np.log(at / found["tokens"]), color=colour)
+        ax.plot(
+            tokens[mine],
+            value[mine],
+            linestyle="none",
+            color=colour,
+            marker=MARKERS[i % len(MARKERS)],
+            label=f"N {n:.2g}",
+        )
+    ax.axhline(0, color="#555555", linewidth=0.9)
+    _log(ax)
+    ax.set_xlabel("tokens")
+    ax.set_ylabel("interaction, ln loss")
+    figure.legend(loc="outside right upper")
+    middle = found["middle"]
+    return Drawing(
+        "interaction",
+        figure,
+        f"Interaction against tokens by size; {middle['point']:+.4f} in the middle of the design.",
+        "The interaction of backbone and route in ln loss: points are 2x2s of runs, lines its law "
+        "in size and data.",
     )
 
 

@@ -5,7 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lrt_lab.analysis.scaling import WINDOW
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """One entry for every 2x2 of runs, (n,) each: I in ln loss, and where it was measured.
+
+    Attributes:
+        base, improved: the models without and with the route, by name.
+        size, tokens: N and D of the improved model without the route.
+        passes: of the routed models.
+        values: ln loss gained by the route on the improved model, less that on the base.
+    """
+
+    base: tuple[str, str]
+    improved: tuple[str, str]
+    size: np.ndarray
+    tokens: np.ndarray
+    passes: np.ndarray
+    values: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -22,6 +43,7 @@ class Question:
         repeated: "refuse" or "term", for runs of more than about four epochs.
         resamples, seed: of the bootstrap.
         level: of the intervals.
+        interactions: values of the interaction, where the runs have 2x2s.
         preface: said before every verdict, such as what a pilot is worth.
     """
 
@@ -34,4 +56,5 @@ class Question:
     resamples: int = 1000
     seed: int = 1
     level: float = 0.95
+    interactions: Interactions | None = None
     preface: str = ""

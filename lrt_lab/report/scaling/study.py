@@ -19,6 +19,7 @@ from lrt_lab.analysis.scaling import (
     candidate,
     choose,
     correlations,
+    interaction_law,
     largest,
     law,
     nested_p,
@@ -30,9 +31,9 @@ from lrt_lab.analysis.scaling import (
 )
 from lrt_lab.errors import UserError
 from lrt_lab.report.scaling import comparisons, pictures
-from lrt_lab.report.scaling.question import Question
+from lrt_lab.report.scaling.question import Interactions, Question
 from lrt_lab.report.scaling.table import Table
-from lrt_lab.report.values import clean
+from lrt_lab.report.values import clean, interval
 
 PROFILED = 21
 # for a law of passes the number that is reported whatever law is chosen
@@ -68,6 +69,7 @@ def summarise(table: Table, asked: Question, title: str) -> dict[str, Any]:
         "target": target,
         "prefill_passes": asked.prefill_passes,
         "crossings": comparisons.crossings(table, given, costs, draws, target, asked),
+        "interaction": interaction(asked.interactions, asked.level),
         "equal_use": comparisons.equal_uses(table, given, costs, draws, asked),
         "points": pictures.points(best.fit, given),
         "isoflop": pictures.isoflop(best.fit, given),
@@ -196,6 +198,33 @@ def _phi(
     at = used.fit.law.names.index("phi")
     low, high = draws.interval(draws.natural[:, at], asked.level)
     return {"law": used.name, "point": used.fit.natural["phi"], "low": low, "high": high}
+
+
+def interaction(found: Interactions | None, level: float) -> dict[str, Any] | None:
+    """The law of the interaction in size and data, with what it was fitted to."""
+    if found is None:
+        return None
+    said = {
+        "base": found.base,
+        "improved": found.improved,
+        "passes": np.unique(found.passes),
+        "n": len(found.values),
+        "entries": {"size": found.size, "tokens": found.tokens, "value": found.values},
+    }
+    try:
+        fitted = interaction_law(found.size, found.tokens, found.values)
+    except UserError as error:
+        return {**said, "refused": str(error)}
+    slopes = {"by_size": fitted.by_size, "by_data": fitted.by_data}
+    return {
+        **said,
+        "size": fitted.size,
+        "tokens": fitted.tokens,
+        "middle": interval(fitted.middle, level),
+        **{k: None if s is None else interval(s, level) for k, s in slopes.items()},
+        "vanishes": fitted.vanishes,
+        "df": fitted.middle.df,
+    }
 
 
 def _profile(best: Candidate) -> dict[str, Any]:

@@ -66,12 +66,20 @@ class Table:
         models: names.
         costs: column name -> value of every run, for the columns that are there.
         dropped: how many of the highest losses were left out.
+        compare: (model, baseline) as numbers, the primary comparison first; empty sets every other
+            model against the first.
     """
 
     runs: Runs
     models: tuple[str, ...]
     costs: Mapping[str, np.ndarray] = field(default_factory=dict)
     dropped: int = 0
+    compare: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """What is compared with what."""
+        return self.compare or tuple((model, 0) for model in range(1, len(self.models)))
 
 
 def read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lrt_lab.analysis.scaling.crossings import (
@@ -16,7 +16,7 @@ from lrt_lab.analysis.scaling.crossings import (
     WORTH,
 )
 from lrt_lab.report.layout import grid
-from lrt_lab.report.numbers import NONE, listing, p, percent, plain
+from lrt_lab.report.numbers import NONE, interval, listing, p, percent, plain
 
 Results = Mapping[str, Any]
 
@@ -27,20 +27,34 @@ def render(results: Results) -> str:
         f"# {results['title']}",
         "## Verdict",
         *verdict(results),
-        *_crossings(results),
-        *_equal_use(results),
-        *_law(results),
-        *_candidates(results),
-        *_runs(results),
-        *_figures(results),
+        *sections(results),
         "Every number of this report is in `results.json` beside it.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def sections(results: Results) -> list[str]:
+    """Everything but the verdict."""
+    return [
+        *_crossings(results),
+        *_equal_use(results),
+        *_law(results),
+        *_candidates(results),
+        *_interaction(results),
+        *_runs(results),
+        *_figures(results),
+    ]
+
+
 def verdict(results: Results) -> list[str]:
-    """The answer in words first, one sentence for every comparison."""
-    said = [sentence(c, results) for c in results["crossings"]]
+    """The answer in words first: a sentence for every ratio of the primary comparison in FLOPs, one
+    for each further comparison and unit.
+    """
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for c in results["crossings"]:
+        groups.setdefault((c["unit"], c["model"], c["baseline"]), []).append(c)
+    first, *others = groups.values() if groups else [[]]
+    said = [sentence(c, results) for c in first]
     if not said:
         said = ["One model with one number of passes: a law, and nothing that could cross."]
     if results["law"]["flags"]:
@@ -50,8 +64,38 @@ def verdict(results: Results) -> list[str]:
             f"phi = {phi['point']:.3f} [{phi['low']:.3f}, {phi['high']:.3f}] (1: a pass is worth a "
             f"layer of new parameters; 0: nothing), in the law {phi['law']}."
         )
+    said += [brief(group) for group in others]
+    said += [interaction_sentence(results["interaction"])] if results.get("interaction") else []
     preface = results["preface"]
     return [f"{preface} {line}" if preface else line for line in said]
+
+
+def brief(group: Sequence[Mapping[str, Any]]) -> str:
+    """A further comparison by its words, or the same one in another unit; numbers are in the
+    table.
+    """
+    first = group[0]
+    by_word: dict[str, list[str]] = {}
+    for c in group:
+        by_word.setdefault(c["word"], []).append(f"{c['ratio']:g}")
+    words = [f"**{word}** at {listing(ratios)}" for word, ratios in by_word.items()]
+    return (
+        f"{first['model']} against {first['baseline']} in {first['unit']}, by prompt tokens per "
+        f"output token: {listing(words)}; where, in which window and how far extrapolated, is in "
+        "the table."
+    )
+
+
+def interaction_sentence(found: Mapping[str, Any]) -> str:
+    """The interaction in the middle of the design, and whether it moves."""
+    if "refused" in found:
+        return f"No law of the interaction: {found['refused']}."
+    (base, _), (improved, routed) = found["base"], found["improved"]
+    return (
+        f"The interaction, {routed}'s gain over {improved} less the same route's over {base}, is "
+        f"{interval(found['middle'])} in ln loss at {found['size']:.3g} parameters and "
+        f"{found['tokens']:.3g} tokens, the middle of the design."
+    )
 
 
 def sentence(c: Mapping[str, Any], results: Results) -> str:
@@ -137,6 +181,7 @@ def _crossings(results: Results) -> list[str]:
     rows = [
         [
             c["model"],
+            c["baseline"],
             c["unit"],
             f"{c['ratio']:g}",
             c["word"],
@@ -150,6 +195,7 @@ def _crossings(results: Results) -> list[str]:
     first = results["crossings"][0]
     head = [
         "model",
+        "against",
         "cost in",
         "prompt per output token",
         "answer",
@@ -191,6 +237,7 @@ def _equal_use(results: Results) -> list[str]:
     rows = [
         [
             found["model"],
+            found["baseline"],
             f"{price:.3g}",
             f"{100 * point:+.3f}% [{100 * low:+.3f}%, {100 * high:+.3f}%]",
             f"{passes:g}",
@@ -205,6 +252,7 @@ def _equal_use(results: Results) -> list[str]:
     ]
     head = [
         "model",
+        "against",
         "FLOPs per output token",
         "ln loss less the baseline's",
         "passes",
@@ -281,6 +329,34 @@ def _candidates(results: Results) -> list[str]:
     if results["nested_p"] and results["nested_p"][0] is not None:
         text += f" That the models share E, alpha and beta: p = {p(results['nested_p'][0])} (F)."
     return ["## Choice of law", grid(head, rows), text]
+
+
+def _interaction(results: Results) -> list[str]:
+    found = results.get("interaction")
+    if not found or "refused" in found:
+        return []
+    rows = [
+        [f"{n:.3g}", f"{d:.3g}", f"{d / n:.3g}", f"{value:+.4f}"]
+        for n, d, value in zip(
+            *(found["entries"][k] for k in ("size", "tokens", "value")), strict=True
+        )
+    ]
+    (base, base_routed), (improved, routed) = found["base"], found["improved"]
+    lines = [f"- in the middle of the design: {interval(found['middle'])}"]
+    for name, what in (("by_size", "parameters"), ("by_data", "tokens")):
+        if found[name] is not None:
+            lines.append(f"- per e-fold of {what}: {interval(found[name])}")
+    if found["vanishes"] is not None:
+        lines.append(f"- with this slope it vanishes at {found['vanishes']:.3g} parameters")
+    text = (
+        f"I = ln loss gained by {routed} over {improved}, less that gained by {base_routed} over "
+        f"{base}, at {listing([f'{k:g}' for k in found['passes']])} passes, equal size and equal "
+        'tokens: 0 is "they multiply". I(N, D) = i + i_N ln(N / N0) + i_D ln(D / D0) by least '
+        f"squares on {found['n']} values, Student t with {found['df']:g} degrees of freedom, N0 = "
+        f"{found['size']:.3g}, D0 = {found['tokens']:.3g}."
+    )
+    head = ["parameters", "tokens", "tokens per parameter", "I"]
+    return ["## The law of the interaction", text, "\n".join(lines), grid(head, rows)]
 
 
 def _runs(results: Results) -> list[str]:

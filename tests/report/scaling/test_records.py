@@ -41,6 +41,7 @@ def folder(tmp_path: Path) -> Path:
             "prefill_pointwise_per_token": n / 10,
             "decode_flops_per_token": 2 * n,
             "decode_pointwise_per_token": n / 5,
+            "decode_bytes_per_token": 4 * n,
         }
         final = {
             "status": "finished",
@@ -48,6 +49,11 @@ def folder(tmp_path: Path) -> Path:
             "test": {"exact": {"loss": loss, "sha256": "same"}},
             "parameters": item["parameters"],
             "cost": cost,
+            "throughput": {
+                "tokens_per_second": 1e9 / n / k,
+                "prefill_tokens_per_second": 4e9 / n,
+                "decode_tokens_per_second": 1e8 / n,
+            },
         }
         write_json(tmp_path / item["folder"] / "final.json", final)
         write_json(tmp_path / item["folder"] / "meta.json", {"data": {"training_tokens": 5e8}})
@@ -66,10 +72,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_costs_are_matrix_and_pointwise_of_the_meter(folder: Path) -> None:
-    given, preface, name = read_folder(folder)
-    assert (given.models, preface, name) == (
+    found = read_folder(folder)
+    given = found.table
+    assert (given.models, found.preface, found.name) == (
         ("plain", "latent"),
-        "Pilot: machinery only.",
+        "pilot: machinery only.",
         "h3/smoke",
     )
     n, k = given.runs.size, given.runs.passes
@@ -77,11 +84,15 @@ def test_costs_are_matrix_and_pointwise_of_the_meter(folder: Path) -> None:
     np.testing.assert_allclose(given.costs["prefill_flops"], 2.1 * n * k)
     np.testing.assert_allclose(given.costs["decode_flops"], 2.2 * n)
     np.testing.assert_array_equal(given.runs.model, k > 1)
+    np.testing.assert_allclose(given.costs["decode_bytes"], 4 * n)
+    np.testing.assert_allclose(given.costs["train_seconds"], given.runs.tokens * n * k / 1e9)
+    np.testing.assert_allclose(given.costs["prefill_seconds"], k * n / 4e9)
+    np.testing.assert_allclose(given.costs["decode_seconds"], n / 1e8)
     np.testing.assert_allclose(given.runs.epochs, given.runs.tokens / 5e8)
 
 
 def test_a_serial_prefill_is_one_pass(folder: Path) -> None:
-    given, *_ = read_folder(folder, prefill_passes=1)
+    given = read_folder(folder, prefill_passes=1).table
     np.testing.assert_allclose(given.costs["prefill_flops"], 2.1 * given.runs.size)
 
 
@@ -91,7 +102,7 @@ def test_the_command_says_pilot_first(folder: Path, tmp_path: Path, monkeypatch,
     options = ["--resamples", "100", "--ratios", "0", "--law", "iso-recurrence"]
     assert main(["scaling", "fit", str(folder), *options]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("Pilot: machinery only. crosses at ")
+    assert said[0].startswith("pilot: machinery only. crosses at ")
     assert said[-1] == "report: reports/h3/smoke/scaling/report.md"
 
 
@@ -103,7 +114,7 @@ def test_options_that_the_suite_declares_are_refused(folder: Path, capsys) -> No
 def test_unfinished_runs_are_left_out_and_none_is_an_error(folder: Path) -> None:
     items = read_json(folder / "plan.json")["cells"]
     (folder / items[0]["folder"] / "DONE").unlink()
-    assert len(read_folder(folder)[0].runs) == len(items) - 1
+    assert len(read_folder(folder).table.runs) == len(items) - 1
     for item in items[1:]:
         (folder / item["folder"] / "DONE").unlink()
     with pytest.raises(UserError, match="no run is finished yet"):
