@@ -58,7 +58,10 @@ class Draws:
 def percentiles(
     values: np.ndarray, law: Law, n: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Expanded percentile interval of bootstrap values (B, ...), from n cells."""
+    """Expanded percentile interval of bootstrap values (B, ...), from n cells; NaN of none."""
+    if not len(values):
+        nan = np.full(values.shape[1:], np.nan)
+        return nan, nan
     df = max(n - len(law), 1)
     tail = float(ndtr(-np.sqrt(n / df) * quantile(df, level)))
     ends = np.quantile(values, [tail, 1 - tail], axis=0, method="inverted_cdf")

@@ -124,14 +124,15 @@ def _law(best: Candidate, draws: Draws, level: float) -> dict[str, Any]:
     found = best.fit
     assert found is not None
     low, high = draws.interval(draws.natural, level)
+    spread = np.full(len(found.law), np.nan)
+    if len(draws.theta) > 1:
+        spread = draws.natural.std(axis=0, ddof=1)
     late = outliers(found)
     return {
         "name": found.law.name,
         "parameters": [
             {"name": name, "point": point, "low": low[i], "high": high[i], "se": se}
-            for i, ((name, point), se) in enumerate(
-                zip(found.natural.items(), draws.natural.std(axis=0, ddof=1), strict=True)
-            )
+            for i, ((name, point), se) in enumerate(zip(found.natural.items(), spread, strict=True))
         ],
         "objective": found.objective,
         "delta": found.delta,
