@@ -7,7 +7,7 @@ from typing import Any
 
 from lrt_lab.report.arm_words import name
 from lrt_lab.report.layout import grid
-from lrt_lab.report.numbers import NONE, count, interval, p, percent, plain, scientific
+from lrt_lab.report.numbers import NONE, count, interval, p, percent, plain
 
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -138,26 +138,29 @@ def outcomes(results: Results) -> list[str]:
 
 
 def costs(results: Results) -> list[str]:
-    """Parameters by kind and FLOPs of every arm."""
+    """Dense parameters and FLOPs of every arm beside the baseline's."""
     found = results["arms"]
-    base = next(row for row in found["costs"] if row["cell"] == found["baseline"])
-    columns = {
-        "dense matrices": lambda row: count(row["dense"]),
-        "queries and biases": lambda row: count(row["queries"]),
-        "lookup tables": lambda row: count(row["tables"]),
-        "all parameters": lambda row: count(row["total"]),
-        "train FLOPs": lambda row: scientific(row["train_flops"]),
-        f"x {found['baseline']}": lambda row: _ratio(row["train_flops"], base["train_flops"]),
-        "decode FLOPs/token": lambda row: count(row["decode_flops_per_token"]),
-    }
+    name = found["baseline"]
+    base = next(row for row in found["costs"] if row["cell"] == name)
+    rows = []
+    for row in found["costs"]:
+        both = None not in (row["dense"], base["dense"])
+        rows.append(
+            [
+                row["cell"],
+                f"{row['dense'] - base['dense']:+,.0f}" if both else NONE,
+                _ratio(row["train_flops"], base["train_flops"]),
+                count(row["decode_flops_per_token"]),
+                _ratio(row["decode_flops_per_token"], base["decode_flops_per_token"]),
+            ]
+        )
+    head = ["arm", f"dense, less {name}'s", f"train FLOPs, x {name}"]
     return [
-        "## Parameters and FLOPs",
-        "Parameters by kind: weights of maps from features to features, the head's among them; "
-        "queries, biases, gates and gains; lookup tables of token vectors.",
-        grid(
-            ["arm", *columns],
-            [[row["cell"], *(show(row) for show in columns.values())] for row in found["costs"]],
-        ),
+        "## Costs",
+        f"Beside {name}'s; the table of cells has the numbers themselves. Dense are the weights of "
+        "maps from features to features, the head's among them: what is matched where parameters "
+        "are.",
+        grid([*head, "decode FLOPs/token", f"x {name}"], rows),
     ]
 
 

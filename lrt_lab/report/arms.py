@@ -246,14 +246,12 @@ def _outcome(
 
 
 def _cost(cell: str, design: Design, records: Sequence[Record]) -> dict[str, Any]:
-    """Parameters by kind, and FLOPs per token of training and of decoding."""
+    """Dense parameters, FLOPs of training, and FLOPs of decoding a token."""
     done = [r for r in records if r.cell == cell and r.status == "finished"]
-    kinds = [(r.final or {}).get("parameters") or {} for r in done]
     costs = [(r.final or {}).get("cost") or {} for r in done]
     return {
         "cell": cell,
-        **{kind: mean(k.get(kind) for k in kinds) for kind in ("dense", "queries", "tables")},
-        "total": mean(r.parameters for r in done),
+        "dense": mean(r.kinds.get("dense") for r in done),
         "train_flops": mean(r.train_flops for r in done),
         "decode_flops_per_token": mean(c.get("decode_flops_per_token") for c in costs),
     }

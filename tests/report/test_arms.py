@@ -13,6 +13,9 @@ import pytest
 from lrt_lab.analysis.multiplicity import holm
 from lrt_lab.errors import UserError
 from lrt_lab.report import arms, suite_report
+from lrt_lab.report.figures import arms as figures
+from lrt_lab.report.figures import passes, style
+from lrt_lab.report.figures.style import Look
 from lrt_lab.report.markdown import render
 from lrt_lab.report.results import summarise
 from lrt_lab.report.suite_runs import design_of, record_of
@@ -266,14 +269,23 @@ def test_without_curves_the_recurrence_is_the_only_outcome() -> None:
     assert "By pass" not in "".join(verdict(found))
 
 
-def test_costs_have_parameters_by_kind_and_flops() -> None:
+def test_costs_are_told_beside_the_baseline() -> None:
     text, results = told({})
     rows = {row["cell"]: row for row in results["arms"]["costs"]}
-    assert {kind: rows["raw"][kind] for kind in KINDS} == KINDS
+    assert rows["raw"]["dense"] == KINDS["dense"]
     assert rows["LRT"]["train_flops"] == 2 * rows["ffn"]["train_flops"]
-    page = render({**results, "figures": []}).split("## Parameters and FLOPs")[1].split("##")[0]
-    assert "| LRT | 200,000 | 500 | 16,448 | 269,000 | 2.000e+12 | 2.00 | 1,234 |" in page
+    page = render({**results, "figures": []})
+    assert "| LRT | +0 | 2.00 | 1,234 | 1.00 |" in page.split("## Costs")[1]
+    assert "| 269,000 | 200,000 | 500 | 16,448 |" in page.split("## Cells")[1]
     assert "Training FLOPs as a multiple of ffn's: reflection 1.00 and none 1.00." in text
+
+
+def test_without_ablations_there_is_one_figure_over_passes() -> None:
+    _, results = told({}, family=[], contrasts={})
+    with style.style():
+        assert figures.by_pass(results, [], Look(results)) is None
+        assert passes.passes(results, [], Look(results)) is not None
+        assert "reflection 1.00, 2.00" in figures.slots(results, [], Look(results)).alt
 
 
 def test_tuning_seeds_say_what_the_default_would_have_shown() -> None:
@@ -425,11 +437,9 @@ def test_the_figures_are_written_and_say_their_numbers(written) -> None:
 
 
 def test_panels_are_the_main_arms_and_each_group_behind_its_reference(written) -> None:
-    from lrt_lab.report.figures.arms import MAIN, grouped
-
     _, _, report = written
-    assert grouped(json.loads((report / "results.json").read_text())) == {
-        MAIN: ["ffn", "reflection", "none", "LRT"],
+    assert figures.grouped(json.loads((report / "results.json").read_text())) == {
+        figures.MAIN: ["ffn", "reflection", "none", "LRT"],
         "retain, from reflection": ["reflection", "slots-4"],
         "change, from ffn": ["ffn", "raw", "linear"],
         "train, from ffn": ["ffn", "detached"],

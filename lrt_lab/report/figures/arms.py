@@ -81,7 +81,8 @@ def by_pass(results: Results, curves: Sequence[Curve], look: Look) -> Drawing | 
     """Bits per byte against the evaluation pass, a panel for every group."""
     known = {item["cell"]: item for item in results["passes"]}
     groups = _those(results, known)
-    if not groups:
+    # Without ablations there is a figure of all cells.
+    if len(groups) < 2:
         return None
     figure, axes = _grid(len(groups))
     for ax, (group, cells) in zip(axes, groups.items(), strict=True):
