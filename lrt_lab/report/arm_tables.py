@@ -78,14 +78,15 @@ def ablations(results: Results) -> list[str]:
     rows = []
     for group in dict.fromkeys(order):
         members = [row for row in found["ablations"] if row["group"] == group]
-        rows += [[f"**{group or 'ablations'}**", *[""] * 6]] if members else []
+        rows += [[f"**{group or 'ablations'}**", *[""] * 7]] if members else []
         rows += [_ablation(row) for row in members]
     if found["beside"]:
-        rows.append(["**beside them**, uncorrected", *[""] * 6])
+        rows.append(["**beside them**, uncorrected", *[""] * 7])
     for row in found["beside"]:
-        cells = [found["baseline"], "", interval(row), NONE, p(row["p"]), NONE]
+        cells = [found["baseline"], "", "", interval(row), NONE, p(row["p"]), NONE]
         rows.append([row["arm"], *cells])
-    head = ["arm", "against", "changes", f"ln loss [{level}]", "nats/token", "p (t)", "p (Holm)"]
+    gain = f"ln loss [{level}]"
+    head = ["arm", "against", "from", "to", gain, "nats/token", "p (t)", "p (Holm)"]
     return [
         "## Ablations",
         "Differences in ln loss, paired by seed, above 0 where the arm is better than what it is "
@@ -96,18 +97,29 @@ def ablations(results: Results) -> list[str]:
 
 
 def _ablation(row: Row) -> list[str]:
-    changes = "; ".join(
-        f"{choice}: {one} to {other}" for choice, (one, other) in row["changes"].items()
-    )
+    several = len(row["changes"]) > 1
+    told = [
+        [f"{choice}: {words}" if several else words for words in apart(*both)]
+        for choice, both in row["changes"].items()
+    ]
+    before, after = ("; ".join(side) for side in zip(*told, strict=True)) if told else ("", "")
     return [
         row["arm"] or row["label"],
         row["reference"] or NONE,
-        changes,
+        before,
+        after,
         interval(row),
         interval(row["absolute"]),
         p(row["p"]),
         p(row["p_holm"]),
     ]
+
+
+def apart(one: str, other: str) -> tuple[str, str]:
+    """Two descriptions without the parts between commas that they share, if both say more."""
+    parts = [text.split(", ") for text in (one, other)]
+    own = [[part for part in parts[i] if part not in parts[1 - i]] for i in (0, 1)]
+    return (", ".join(own[0]), ", ".join(own[1])) if all(own) else (one, other)
 
 
 def outcomes(results: Results) -> list[str]:

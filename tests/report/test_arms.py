@@ -13,6 +13,7 @@ import pytest
 from lrt_lab.analysis.multiplicity import holm
 from lrt_lab.errors import UserError
 from lrt_lab.report import arms, suite_report
+from lrt_lab.report.arm_tables import apart
 from lrt_lab.report.figures import arms as figures
 from lrt_lab.report.figures import passes, style
 from lrt_lab.report.figures.style import Look
@@ -218,7 +219,7 @@ class TestAblations:
             "none",
             "LRT",
         ]
-        assert "change: FFN to linear map" in text
+        assert "| linear | ffn | FFN | linear map | +0.0" in text
         assert "## Declared family" not in render({**results, "figures": []})
 
     def test_what_changes_several_choices_is_a_group_of_its_own(self) -> None:
@@ -226,6 +227,14 @@ class TestAblations:
         words["raw"]["train"] = "two passes"
         _, results = told({}, groups={"axis": "arm", "values": words})
         assert results["arms"]["ablations"][0]["group"] == arms.OTHER
+
+    def test_shared_parts_of_two_descriptions_are_left_out(self) -> None:
+        assert apart("two slots, shared queries", "one slot, shared queries") == (
+            "two slots",
+            "one slot",
+        )
+        for told in (("reflection", "reflection, table"), ("FFN", "none")):
+            assert apart(*told) == told
 
     def test_without_ablations_there_is_no_table_of_them(self) -> None:
         text, results = told({}, family=[], contrasts={})

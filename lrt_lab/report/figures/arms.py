@@ -149,7 +149,8 @@ def sources(results: Results, curves: Sequence[Curve], look: Look) -> Drawing | 
         for name, share in zip(item["sources"], item["weights"][slot], strict=True):
             shares[place, names.index(name)] = share
     figure, (ax,) = panels(height=1.3 + 0.17 * len(rows))
-    mesh = ax.pcolormesh(np.ma.masked_invalid(shares), cmap="Greys", vmin=0, vmax=1)
+    mesh = ax.pcolormesh(np.ma.masked_invalid(shares), cmap="Greys", vmin=0)
+    ax.set_facecolor("#F4E3D0")
     ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=90, fontsize=7)
     labels = [f"{item['cell']}, slot {slot}" for item, slot in rows]
     ax.set_yticks(np.arange(len(rows)) + 0.5, labels, fontsize=7)
@@ -159,7 +160,8 @@ def sources(results: Results, curves: Sequence[Curve], look: Look) -> Drawing | 
     said = [f"{item['cell']}, slot {slot}: {largest(gathers(item)[slot])}" for item, slot in rows]
     caption = (
         "Softmax weights of every slot over its sources, mean over positions and seeds. Units are "
-        "sublayers in order; slots among the sources are those that had arrived."
+        "sublayers in order; slots among the sources are those that had arrived. Tinted: no such "
+        "source."
     )
     alt = f"Largest sources of each slot: {'; '.join(said)}."
     return Drawing("sources", figure, alt, caption)
