@@ -75,9 +75,11 @@ def test_the_arms_of_every_scale() -> None:
     suite = h2()
     require_cells(suite)
     names = [cell.name for cell in cells(suite, suite.scale("cpu"))]
-    assert names == list(suite.axes["arm"])
+    # The primary contrast, both other routes and at least eight ablations.
+    assert names[:5] == ["none", "FFN", "Householder", "LRT", "FullBandwidth"]
+    assert len(names) == len(set(names)) >= 5 + 8 and set(names) <= set(suite.axes["arm"])
     for scale in ("smoke", "gpu"):
-        assert [cell.name for cell in cells(suite, suite.scale(scale))] == names
+        assert [cell.name for cell in cells(suite, suite.scale(scale))] == list(suite.axes["arm"])
     quick = [cell.name for cell in cells(suite, suite.scale("quick"))]
     assert quick == ["none", "FFN", "Householder"]
     assert {name: scale.tuned for name, scale in suite.scales.items()} == {
