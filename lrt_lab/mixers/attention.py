@@ -10,6 +10,7 @@ arXiv:2010.04245.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -139,6 +140,11 @@ class Attention(Mixer):
 
     def lookback(self) -> int | None:
         return self.window
+
+    def work(self, positions: range, buffer: KeyValue | None) -> Hashable:
+        # Strided positions are written over old ones and need a mask, wherever they start.
+        strided = positions.step > 1 and len(positions) > 1
+        return len(positions) if strided else positions
 
     def allocate(self, batch: int, capacity: int, like: Tensor) -> KeyValue:
         shape = (batch, capacity, self.kv_heads, self.head_dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
@@ -55,6 +55,13 @@ class Mixer(nn.Module):
     def rescans(self, positions: range, buffer: Any) -> int:
         """Positions that a forward with these arguments evaluates beside ``positions``."""
         return 0
+
+    def work(self, positions: range, buffer: Any) -> Hashable:
+        """What the work of a forward depends on beside shapes; by default the positions.
+
+        The meter executes sweeps that agree in this once.
+        """
+        return positions
 
     def allocate(self, batch: int, capacity: int, like: Tensor) -> Any:
         """An empty buffer for decoding in place, with room for ``capacity`` positions."""

@@ -11,6 +11,8 @@ values enter before the convolution.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -185,6 +187,11 @@ class DeltaNet(Routing, Mixer):
         else:
             first = buffer.anchor
         return positions[-1] + 1 - first - len(positions)
+
+    def work(self, positions: range, buffer: DeltaBuffer | None) -> Hashable:
+        if positions.step == 1:
+            return positions
+        return len(positions), self.rescans(positions, buffer)
 
     def allocate(self, batch: int, capacity: int, like: Tensor) -> DeltaBuffer:
         key = like.new_zeros(batch, 0, self.heads, self.key_dim)

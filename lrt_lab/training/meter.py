@@ -2,7 +2,8 @@
 
 Nothing is written down per part: one training step of one row, one pass over a prompt and one
 decoded position run on the meta device, where tensors have shapes and no values, and what they
-execute is counted (`lrt_lab.training.tally`). Every sweep of every pass, its backward and the head
+execute is counted (`lrt_lab.training.tally`); what repeats is executed once
+(`lrt_lab.training.repeats`). Every sweep of every pass, its backward and the head
 of every supervised pass is counted because it is executed, so a new part needs no formula.
 Attention counts as the full rectangle of queries by keys. `model.recompute` is not priced: it saves
 memory by executing every pass once more, and is no part of a run's identity.
@@ -22,7 +23,8 @@ from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
 from lrt_lab.training.loss import training_loss
-from lrt_lab.training.tally import OUTSIDE, Tally, Work, part_names, part_of, tallied
+from lrt_lab.training.tallied import part_names, part_of, tallied
+from lrt_lab.training.tally import OUTSIDE, Tally, Work, accumulate
 
 ROUTING = ("connection", "router")
 #: What parameters are counted as, by role.
@@ -198,7 +200,7 @@ def counted(decoder: Decoder) -> dict[str, int]:
     return counts
 
 
-def trained(decoder: Decoder, schedule: Schedule, length: int) -> Tally:
+def trained(decoder: Decoder, schedule: Schedule, length: int, repeat: bool = True) -> Tally:
     """What one training step of one row executes; expected, where batches are drawn."""
     expected = Tally()
     for share, part in schedule.mixture():
@@ -208,7 +210,7 @@ def trained(decoder: Decoder, schedule: Schedule, length: int) -> Tally:
         frame = part.rehearsal(row, decoder.head.device)
         # Recomputing is how a step is run, and none of what it is: budgets do not depend on it.
         again, decoder.recompute = decoder.recompute, False
-        with tallied(decoder) as tally:
+        with tallied(decoder, repeat) as tally:
             training_loss(decoder, part, frame, frame.ids, Clock()).backward()
         decoder.zero_grad()
         decoder.recompute = again
@@ -238,16 +240,6 @@ def stretched(decoder: Decoder, tally: Tally, row: int, length: int) -> Tally:
     return expected
 
 
-def accumulate(total: Tally, tally: Tally, share: float) -> None:
-    """Add a share of one tally to another."""
-    for part, work in tally.work.items():
-        total.add(part, share * work.matrix, share * work.pointwise)
-    for part, size in tally.saved.items():
-        total.saved[part] = total.saved.get(part, 0) + share * size  # type: ignore[assignment]
-    for name in ("sweeps", "evaluated", "graded", "heads", "rescanned"):
-        setattr(total, name, getattr(total, name) + share * getattr(tally, name))
-
-
 @torch.no_grad()
 def prefilled(decoder: Decoder, length: int) -> Tally:
     """What one pass over a prompt executes, with a route's memory in it."""
@@ -264,7 +256,9 @@ def decoded(decoder: Decoder, place: int) -> tuple[Tally, int]:
     frame = blank(decoder, place + 1)
     buffers: dict[int, Any] = {}
     if place:
-        before = decoder.sweep(frame, range(place), empty_memory(decoder, frame, range(place)))
+        with tallied(decoder):
+            memory = empty_memory(decoder, frame, range(place))
+            before = decoder.sweep(frame, range(place), memory)
         buffers = {u: decoder.mixers()[u].commit(b) for u, b in before.buffers.items()}
     here = range(place, place + 1)
     with tallied(decoder) as tally:

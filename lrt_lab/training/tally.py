@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from inspect import isfunction
 from typing import Any
 
 import torch
@@ -24,11 +23,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-
-from lrt_lab.backbones import Backbone
-from lrt_lab.decoder import Decoder
-from lrt_lab.mixers import Mixer
-from lrt_lab.routes import Route
 
 aten = torch.ops.aten
 #: What is outside every part: the loss, and what a schedule does between sweeps.
@@ -152,6 +146,16 @@ class Tally:
         return sum(work.pointwise for work in self.work.values())
 
 
+def accumulate(total: Tally, tally: Tally, share: float) -> None:
+    """Add a share of one tally to another."""
+    for part, work in tally.work.items():
+        total.add(part, share * work.matrix, share * work.pointwise)
+    for part, size in tally.saved.items():
+        total.saved[part] = total.saved.get(part, 0) + share * size  # type: ignore[assignment]
+    for name in ("sweeps", "evaluated", "graded", "heads", "rescanned"):
+        setattr(total, name, getattr(total, name) + share * getattr(tally, name))
+
+
 class Counter(TorchDispatchMode):
     """Adds every dispatched operation to a tally, under the part that is at work.
 
@@ -165,6 +169,11 @@ class Counter(TorchDispatchMode):
         self.part = OUTSIDE
         self.since, self.parts = [0], [OUTSIDE]
         self.known: dict[Any, tuple[str, Any]] = {}
+        #: Storages of parameters, which are kept anyway.
+        self.owned: set[int] = set()
+        self.seen: set[int] = set()
+        self.log: list[tuple[str, Any]] | None = None
+        self.alive: list[Any] = []
 
     @contextmanager
     def inside(self, part: str) -> Iterator[None]:
@@ -182,13 +191,40 @@ class Counter(TorchDispatchMode):
         self.since.append(torch._C._autograd._get_sequence_nr())
         self.parts.append(part)
 
+    def keep(self, part: str, storage: Any) -> None:
+        """A storage is kept for the backward pass; it counts once."""
+        if storage._cdata in self.owned or storage._cdata in self.seen:
+            return
+        self.seen.add(storage._cdata)
+        # A freed storage's address could come again.
+        self.alive.append(storage)
+        if self.log is None:
+            saved = self.tally.saved
+            saved[part] = saved.get(part, 0) + storage.nbytes()
+        else:
+            self.log.append((part, storage))
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Count into a tally of its own, and list what is kept; both are there until the end."""
+        outer = self.tally, self.seen, self.log
+        self.tally, self.seen, self.log = Tally(), set(), []
+        try:
+            yield
+        finally:
+            self.tally, self.seen, self.log = outer
+
+    def part_at(self, number: int) -> str:
+        """The part at work when the autograd node of this number was made."""
+        return self.parts[bisect_right(self.since, number) - 1]
+
     def at_work(self) -> str:
         """The part that the running operation belongs to."""
         node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
         # A forward inside a backward pass evaluates again what was not kept.
         if node is None or self.part != OUTSIDE:
             return self.part
-        return self.parts[bisect_right(self.since, node._sequence_nr()) - 1]
+        return self.part_at(node._sequence_nr())
 
     def kind(self, func: Any) -> tuple[str, Any]:
         """How an operation is counted, and by what factor or formula."""
@@ -284,137 +320,20 @@ class _Attention(torch.autograd.Function):
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None
 
 
-def part_names(decoder: Decoder) -> dict[str, str]:
-    """Which part each module belongs to, by the module's name."""
-    names = {
-        "embedding": "embedding",
-        "head": "head",
-        "norm": "norms",
-        "backbone": f"backbone {type(decoder.backbone).__name__}",
-        "route": f"route {type(decoder.route).__name__}",
-    }
-    for index in range(decoder.shape.units):
-        body = decoder.unit(index).body
-        kind = "mixer" if isinstance(body, Mixer) else "ffn"
-        names[f"units.{index}"] = "norms"
-        names[f"units.{index}.body"] = f"{kind} {type(body).__name__}"
-    return names
-
-
-def part_of(name: str, names: dict[str, str]) -> str:
-    """The part of a parameter, by the longest module name that it starts with."""
-    while name not in names:
-        name = name.rpartition(".")[0]
-    return names[name]
-
-
-def ports(protocol: type) -> list[str]:
-    """The methods of a protocol that run in a sweep."""
-    aside = {"setup", "reads", "routing", "restrict", "narrow"}
-    return [
-        name
-        for name, member in vars(protocol).items()
-        if isfunction(member) and name not in aside and not name.startswith("_")
-    ]
-
-
 @contextmanager
 def wrapping() -> Iterator[Callable[[Any, str, Callable[[Callable[..., Any]], Any]], None]]:
     """``wrap(owner, method, by)`` puts ``by(method)`` in a method's place until the block ends."""
-    changed: list[tuple[Any, str]] = []
+    changed: list[tuple[Any, str, Any]] = []
 
     def wrap(owner: Any, method: str, by: Callable[[Callable[..., Any]], Any]) -> None:
+        changed.append((owner, method, vars(owner).get(method)))
         object.__setattr__(owner, method, by(getattr(owner, method)))
-        changed.append((owner, method))
 
     try:
         yield wrap
     finally:
-        for owner, method in changed:
-            object.__delattr__(owner, method)
-
-
-@contextmanager
-def tallied(decoder: Decoder) -> Iterator[Tally]:
-    """Count everything that the decoder executes inside; the decoder is left as it was."""
-    tally = Tally()
-    counter = Counter(tally)
-    names = part_names(decoder)
-
-    def under(part: str) -> Callable[[Callable[..., Any]], Any]:
-        def wrap(call: Callable[..., Any]) -> Any:
-            def counted(*args: Any, **kwargs: Any) -> Any:
-                with counter.inside(part):
-                    return call(*args, **kwargs)
-
-            return counted
-
-        return wrap
-
-    def sweep(call: Callable[..., Any]) -> Any:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            tally.sweeps += 1
-            return call(*args, **kwargs)
-
-        return counted
-
-    def evaluate(call: Callable[..., Any]) -> Any:
-        def counted(unit: int, reads: Any, at: Any, memory: Any, buffer: Any) -> Any:
-            # What is evaluated again for the backward pass is no pass of its own.
-            if torch._C._current_autograd_node() is None:  # type: ignore[attr-defined]
-                share = len(at.positions) / decoder.shape.units
-                tally.evaluated += share
-                tally.graded += share * torch.is_grad_enabled()
-                body = decoder.unit(unit).body
-                if isinstance(body, Mixer) and decoder.attend == "all":
-                    tally.rescanned += body.rescans(at.positions, buffer)
-            return call(unit, reads, at, memory, buffer)
-
-        return counted
-
-    def logits(call: Callable[..., Any]) -> Any:
-        def counted(hidden: Tensor) -> Tensor:
-            tally.heads += hidden.shape[:-1].numel()
-            with counter.inside("head"):
-                return call(hidden)
-
-        return counted
-
-    with ExitStack() as stack:
-        replace = stack.enter_context(wrapping())
-        for protocol, owner in ((Backbone, decoder.backbone), (Route, decoder.route)):
-            part = names["backbone" if protocol is Backbone else "route"]
-            for method in ports(protocol):
-                replace(owner, method, under(part))
-        for index in range(decoder.shape.units):
-            unit = decoder.unit(index)
-            replace(unit, "normed", under("norms"))
-            replace(unit.body, "forward", under(names[f"units.{index}.body"]))
-        replace(decoder.norm, "forward", under("norms"))
-        for method in ("view", "embed"):
-            replace(decoder, method, under("embedding"))
-        replace(decoder, "sweep", sweep)
-        replace(decoder, "evaluate", evaluate)
-        replace(decoder, "logits", logits)
-        stack.enter_context(kept(decoder, counter))
-        stack.enter_context(FusedAttention(counter))
-        stack.enter_context(counter)
-        yield tally
-
-
-def kept(decoder: Decoder, counter: Counter) -> Any:
-    """Note what autograd saves, each storage once, parameters not at all."""
-    seen = {p.untyped_storage()._cdata for p in decoder.parameters()}
-    alive = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in seen:
-            seen.add(storage._cdata)
-            # A freed storage's address could come again.
-            alive.append(storage)
-            saved = counter.tally.saved
-            saved[counter.part] = saved.get(counter.part, 0) + storage.nbytes()
-        return tensor.detach()
-
-    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+        for owner, method, before in reversed(changed):
+            if before is None:
+                object.__delattr__(owner, method)
+            else:
+                object.__setattr__(owner, method, before)
