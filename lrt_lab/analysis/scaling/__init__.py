@@ -23,7 +23,7 @@ from lrt_lab.analysis.scaling.checks import (
     profile,
     separate,
 )
-from lrt_lab.analysis.scaling.costs import Deployment, measured, proportional, reach
+from lrt_lab.analysis.scaling.costs import Deployment, measured, proportional, reach, timed
 from lrt_lab.analysis.scaling.crossings import WINDOW, WORDS, Crossing, crossing
 from lrt_lab.analysis.scaling.curves import Saturation, exponent, isoflop, saturation
 from lrt_lab.analysis.scaling.design import TYPICAL, Expected, expected
@@ -81,5 +81,6 @@ __all__ = [
     "sampled",
     "saturation",
     "separate",
+    "timed",
     "told_apart",
 ]

@@ -12,10 +12,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from lrt_lab.analysis.estimate import quantile
-from lrt_lab.analysis.scaling.fitting import Fit, curvature, inverse, objective
-from lrt_lab.analysis.scaling.laws import Law
+from lrt_lab.analysis.scaling.fitting import Fit, curvature, inverse, objective, vanished
+from lrt_lab.analysis.scaling.laws import BASE, Law
 from lrt_lab.analysis.scaling.run_table import Runs
-from lrt_lab.analysis.scaling.solver import minimise
+from lrt_lab.analysis.scaling.solver import Function, minimise
 
 # a stratum of fewer cells than this hardly varies when it is resampled by itself
 FEWEST_IN_STRATUM = 4
@@ -109,25 +109,43 @@ def counts(
 
 
 def refit(fit: Fit, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """theta (B, P) of runs weighted by `weights` (B, n), and whether each converged."""
+    """theta (B, P) of runs weighted by `weights` (B, n), and whether each converged.
+
+    A term that vanishes from the fit stays away: its logarithm has no slope to be found by.
+    """
     law, runs, centre = fit.law, fit.runs, fit.centre
-    steps = inverse(curvature(law, runs, centre, fit.theta, fit.delta))
-    starts = np.broadcast_to(fit.theta, (len(weights), len(law)))
-    function = objective(law, runs, centre, fit.delta, weights=weights)
-    found = minimise(function, starts, steps, iterations=STEPS)
-    theta, converged, values = found.points, found.converged, found.values
+    free = np.ones(len(law), dtype=bool)
+    free[[BASE.index(name) for name in vanished(fit.theta)]] = False
+    around = curvature(law, runs, centre, fit.theta, fit.delta)[np.ix_(free, free)]
+    steps = inverse(around)
+
+    def restricted(weights: np.ndarray) -> Function:
+        whole = objective(law, runs, centre, fit.delta, weights=weights)
+
+        def function(x: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value, gradient = whole(filled(x), which)
+            return value, gradient[:, free]
+
+        return function
+
+    def filled(x: np.ndarray) -> np.ndarray:
+        theta = np.tile(fit.theta, (len(x), 1))
+        theta[:, free] = x
+        return theta
+
+    start = np.tile(fit.theta[free], (len(weights), 1))
+    found = minimise(restricted(weights), start, steps, iterations=STEPS)
+    points, converged, values = found.points, found.converged, found.values
     axis = np.linalg.eigh(steps)
     for side in (2.0, -2.0):
         lost = np.flatnonzero(~converged)
         if not len(lost):
             break
         # a step along the direction that the runs determine least
-        start = np.tile(fit.theta + side * np.sqrt(axis[0][-1]) * axis[1][:, -1], (len(lost), 1))
-        again = minimise(
-            objective(law, runs, centre, fit.delta, weights=weights[lost]), start, steps
-        )
+        aside = fit.theta[free] + side * np.sqrt(axis[0][-1]) * axis[1][:, -1]
+        again = minimise(restricted(weights[lost]), np.tile(aside, (len(lost), 1)), steps)
         better = again.values <= values[lost]
         kept = lost[better]
-        theta[kept], converged[kept] = again.points[better], again.converged[better]
+        points[kept], converged[kept] = again.points[better], again.converged[better]
         values[kept] = again.values[better]
-    return theta, converged
+    return filled(points), converged

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import f as f_distribution
 
-from lrt_lab.analysis.scaling.fitting import Fit, curvature, fit, inverse, objective
+from lrt_lab.analysis.scaling.fitting import UNFINISHED, Fit, curvature, fit, inverse, objective
 from lrt_lab.analysis.scaling.laws import Law
 from lrt_lab.analysis.scaling.run_table import Runs
 from lrt_lab.analysis.scaling.solver import minimise
@@ -104,7 +104,7 @@ def _candidate(
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:
     """The fitted law with the smallest error on the held-out largest runs, among those whose fit
-    has no flag if there are any.
+    has no flag if there are any, else among those whose search converged.
 
     Raises:
         UserError: none could be fitted.
@@ -114,7 +114,8 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
         reasons = "; ".join(dict.fromkeys(c.refused for c in candidates))
         raise UserError(f"no law can be fitted: {reasons}")
     sound = [c for c in fitted if c.fit is not None and not c.fit.flags]
-    return min(sound or fitted, key=lambda c: c.held_out)
+    ended = [c for c in fitted if c.fit is not None and UNFINISHED not in c.fit.flags]
+    return min(sound or ended or fitted, key=lambda c: c.held_out)
 
 
 def nested_p(small: Candidate, large: Candidate, n: int) -> float:

@@ -81,6 +81,23 @@ def measured(sizes: ArrayLike, costs: ArrayLike) -> Price:
     return price
 
 
+def timed(sizes: ArrayLike, costs: ArrayLike) -> Price:
+    """One power law of size through costs that a clock measured, by least squares in logarithms.
+
+    The power is not below 0: between sizes that hardly differ in time, noise must not make a larger
+    model the cheaper one. One size alone has one price.
+    """
+    x = np.log(np.asarray(sizes, dtype=float))
+    y = np.log(np.asarray(costs, dtype=float))
+    spread = ((x - x.mean()) ** 2).sum()
+    power = max(0.0, float(((x - x.mean()) * y).sum() / spread)) if spread > 0 else 0.0
+
+    def price(size: np.ndarray) -> np.ndarray:
+        return np.exp(y.mean() + power * (np.log(size) - x.mean()))
+
+    return price
+
+
 @dataclass(frozen=True)
 class Reach:
     """What one model needs for a target loss, for many draws of its law (B,) at once.
@@ -139,6 +156,8 @@ class Reach:
 
 def per_token(deployment: Deployment, size: np.ndarray, ratio: float) -> np.ndarray:
     """Cost of one output token together with its share of the prompt."""
+    if ratio == 0:
+        return deployment.decode(size)
     return deployment.decode(size) + ratio * deployment.prefill(size)
 
 

@@ -27,6 +27,7 @@ SAME = 1e-4
 SEARCH = 80
 # above this condition number no parameter is told apart from all others
 MOST_CONDITION = 1e4
+UNFINISHED = "the search did not converge"
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def first_guesses(law: Law, runs: Runs, centre: Centre) -> np.ndarray:
 
 
 def _flags(law: Law, theta: np.ndarray, converged: bool, found: float) -> tuple[str, ...]:
-    said = [] if converged else ["the search did not converge"]
+    said = [] if converged else [UNFINISHED]
     if not found <= MOST_CONDITION:
         said.append(f"its parameters are not told apart (condition number {found:.2g})")
     lowest, highest = law.limits()
@@ -215,8 +216,11 @@ def _flags(law: Law, theta: np.ndarray, converged: bool, found: float) -> tuple[
     ):
         if (value < low and name not in BASE) or value > high or (name in BASE and value < 0.01):
             said.append(f"{name} is at the edge of its range")
-    parts = np.exp(theta[:3])
-    for name, value in zip(BASE[:3], parts, strict=True):
-        if value < 1e-3 * parts.sum():
-            said.append(f"{name}'s term vanishes")
+    said += [f"{name}'s term vanishes" for name in vanished(theta)]
     return tuple(said)
+
+
+def vanished(theta: np.ndarray) -> list[str]:
+    """Which of A, B and E have a term that is under a thousandth of all three, mid-design."""
+    parts = np.exp(theta[:3])
+    return [n for n, v in zip(BASE[:3], parts, strict=True) if v < 1e-3 * parts.sum()]

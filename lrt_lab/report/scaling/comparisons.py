@@ -17,6 +17,7 @@ from lrt_lab.analysis.scaling import (
     equal_use,
     measured,
     proportional,
+    timed,
 )
 from lrt_lab.report.scaling.question import Question
 from lrt_lab.report.scaling.table import PRICES, Table
@@ -92,6 +93,7 @@ def deployments(
 ) -> list[Deployment]:
     """A model at each number of passes that it was trained with, its prices read off its runs."""
     train, prefill, decode = PRICES[unit]
+    through = timed if unit == "seconds" else measured
     found = []
     for passes in np.unique(given.passes[given.model == model]):
         mine = (given.model == model) & (given.passes == passes)
@@ -99,15 +101,15 @@ def deployments(
         over = passes if prefill_passes is None else min(passes, prefill_passes)
         spent = given.compute if unit == "FLOPs" else costs[train]
         use = {
-            "prefill": measured(size, costs[prefill][mine]) if prefill in costs else None,
-            "decode": measured(size, costs[decode][mine]) if decode in costs else None,
+            "prefill": through(size, costs[prefill][mine]) if prefill in costs else None,
+            "decode": through(size, costs[decode][mine]) if decode in costs else None,
         }
         deployed = Deployment(
             name=f"{table.models[model]}, K = {passes:g}",
             model=model,
             passes=float(passes),
             recurrent=float(given.recurrent[mine][np.argmax(size)]),
-            train=measured(size, spent[mine] / given.tokens[mine]),
+            train=through(size, spent[mine] / given.tokens[mine]),
             prefill=use["prefill"] or proportional(2 * over),
             decode=use["decode"] or proportional(2),
             prefill_passes=float(over),

@@ -300,6 +300,8 @@ def interaction(results: Results) -> Drawing | None:
 def coefficients(results: Results) -> Drawing | None:
     """Exponents and effects with intervals; A, B and E live on other scales."""
     items = [i for i in results["law"]["parameters"] if i["name"] not in ("A", "B", "E")]
+    if any(item["low"] is None for item in items):
+        return None
     figure, (ax,) = panels(height=0.9 + 0.32 * len(items))
     for row, item in enumerate(items):
         ax.plot([item["low"], item["high"]], [row, row], color=COLOURS[1], linewidth=2)

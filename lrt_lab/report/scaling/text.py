@@ -61,8 +61,9 @@ def verdict(results: Results) -> list[str]:
         said.insert(0, f"The fit is not sound: {listing(list(results['law']['flags']))}.")
     if phi := results["phi"]:
         said.append(
-            f"phi = {phi['point']:.3f} [{phi['low']:.3f}, {phi['high']:.3f}] (1: a pass is worth a "
-            f"layer of new parameters; 0: nothing), in the law {phi['law']}."
+            f"phi = {plain(phi['point'], 3)} [{plain(phi['low'], 3)}, {plain(phi['high'], 3)}] "
+            "(1: a pass is worth a layer of new parameters; 0: nothing), in the law "
+            f"{phi['law']}."
         )
     said += [brief(group) for group in others]
     said += [interaction_sentence(results["interaction"])] if results.get("interaction") else []
@@ -175,6 +176,10 @@ def _saving(c: Mapping[str, Any]) -> str:
     return f"{point} [{low}, {high}]"
 
 
+def _digits(value: float | None, digits: int = 5) -> str:
+    return NONE if value is None else f"{value:.{digits}g}"
+
+
 def _crossings(results: Results) -> list[str]:
     if not results["crossings"]:
         return []
@@ -186,9 +191,9 @@ def _crossings(results: Results) -> list[str]:
             f"{c['ratio']:g}",
             c["word"],
             f"{tokens(c['point'])} [{tokens(c['low'])}, {tokens(c['high'])}]",
-            plain(c["extrapolation"], 2),
+            _digits(c["extrapolation"], 3),
             _saving(c),
-            plain(c["moved"], 3),
+            _digits(c["moved"], 3),
         ]
         for c in results["crossings"]
     ]
@@ -272,9 +277,9 @@ def _law(results: Results) -> list[str]:
     rows = [
         [
             item["name"],
-            f"{item['point']:.5g}",
-            f"{item['low']:.5g} to {item['high']:.5g}",
-            f"{item['se']:.3g}",
+            _digits(item["point"]),
+            f"{_digits(item['low'])} to {_digits(item['high'])}",
+            _digits(item["se"], 3),
         ]
         for item in found["parameters"]
     ]

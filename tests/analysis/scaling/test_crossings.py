@@ -20,6 +20,7 @@ from lrt_lab.analysis.scaling import (
     measured,
     proportional,
     resample,
+    timed,
 )
 from lrt_lab.analysis.scaling import crossings as answers
 from lrt_lab.analysis.scaling.costs import reach
@@ -170,6 +171,21 @@ class TestPrices:
 
     def test_equal_sizes_are_averaged_and_one_size_is_proportional(self) -> None:
         np.testing.assert_allclose(measured([1e6, 1e6], [2e6, 8e6])(np.array([3e6])), 12e6)
+
+    @pytest.mark.parametrize(
+        ("costs", "power"),
+        [([2.0, 20.0, 200.0], 1.0), ([3.0, 2.0, 1.0], 0.0), ([1.0, 4.0, 1.0], 0.0)],
+        ids=["a power", "falling", "noise"],
+    )
+    def test_timed_prices_follow_one_power_that_never_falls(self, costs, power: float) -> None:
+        sizes = np.array([1e6, 1e7, 1e8])
+        price = timed(sizes, costs)
+        middle = np.exp(np.log(costs).mean())
+        np.testing.assert_allclose(price(sizes), middle * (sizes / 1e7) ** power)
+        np.testing.assert_allclose(price(np.array([1e12])), middle * 1e5**power)
+
+    def test_one_size_has_one_time(self) -> None:
+        np.testing.assert_allclose(timed([1e6, 1e6], [2.0, 8.0])(np.array([1.0, 9e9])), 4.0)
 
 
 def test_the_record_is_complete() -> None:
