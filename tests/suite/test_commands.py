@@ -17,6 +17,7 @@ from lrt_lab.errors import UserError
 from lrt_lab.store import RunFolder, read_json, write_json
 from lrt_lab.suite import commands, pricing
 from lrt_lab.suite.commands import report, run, status
+from lrt_lab.suite.declaration import load
 from lrt_lab.suite.reports import clear_unfinished, set_aside, write_report
 from lrt_lab.suite.workers import default_jobs, visible_gpus
 from tests.report import synthetic
@@ -91,6 +92,21 @@ def test_a_dry_run_says_what_its_total_is_for(
     assert " time on this CPU" in out
     told = out.splitlines()
     assert told.index("pricing 6 cells ...") < told.index("measuring the speed of this machine ...")
+
+
+def test_a_dry_run_for_a_card_says_its_gpu_hours(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.tree["scales"]["quick"]["gpu"] = {"card": "H200", "flops": 5000}
+    lab.save()
+    assert lab.run(dry_run=True) == 0
+    # 11.7 kFLOP at 5,000 a second.
+    assert "GPU-hours: 0.00065 of one H200 at an assumed 5.00 kFLOP/s; training only" in (
+        capsys.readouterr().out
+    )
+    lab.tree["scales"]["quick"]["gpu"] = {"card": "H200", "flops": -1}
+    with pytest.raises(UserError, match=r"scales.quick.gpu.flops is -1.0"):
+        load(lab.save())
 
 
 def test_slow_pricing_says_how_far_it_is(
