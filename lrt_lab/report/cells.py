@@ -90,7 +90,7 @@ def evaluation(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def passes(design: Design, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Bits per byte against the evaluation pass, per routed cell."""
+    """Bits per byte against the evaluation pass, per cell; alike in all of them without a route."""
     found = []
     for name in design.cells:
         done = [r for r in records if r.cell == name and r.status == "finished" and r.curve]
