@@ -7,6 +7,7 @@ from lrt_kernels.delta_rule import (
     delta_rule_recurrent,
     delta_rule_step,
 )
+from lrt_kernels.dense_aggregate import dense_aggregate
 from lrt_kernels.depth_bank import Scored, read_scored, score_source
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
@@ -28,6 +29,7 @@ __all__ = [
     "delta_rule_chunkwise",
     "delta_rule_recurrent",
     "delta_rule_step",
+    "dense_aggregate",
     "depth_mix",
     "depth_read",
     "depth_score",

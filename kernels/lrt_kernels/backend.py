@@ -13,6 +13,7 @@ Backend = Literal["auto", "reference", "triton"]
 #: Every operation of the package, one module each.
 OPS = (
     "delta_rule",
+    "dense_aggregate",
     "depth_read",
     "normed_scores",
     "short_conv",
@@ -22,7 +23,7 @@ OPS = (
     "stream_mix",
 )
 #: Those of them that have Triton kernels.
-KERNELS = frozenset({"depth_read", "slot_compact"})
+KERNELS = frozenset({"dense_aggregate", "depth_read", "slot_compact"})
 
 # Looked up, not imported: a machine without a GPU never loads it.
 _TRITON = find_spec("triton") is not None

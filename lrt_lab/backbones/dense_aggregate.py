@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import gelu_mix, no_autocast, normed_scores, wide
+from lrt_kernels import alike, dense_aggregate, gelu_mix, no_autocast, normed_scores, wide
 from lrt_lab.layers import constant, normal, parameter
 
 
@@ -104,7 +104,7 @@ class Aggregate(nn.Module):
         if slots:
             weights = self._masked(weights, len(inputs), [present for _, present in slots])
             inputs += [value for value, _ in slots]
-        sums = weighted_sums(weights, inputs)
+        sums = dense_aggregate(weights, alike(inputs))
         if self.form.prepost:
             residual = F.rms_norm(
                 sums[-1], newest.shape[-1:], self.post_gain.to(newest.dtype), self.form.eps
@@ -136,18 +136,3 @@ class Aggregate(nn.Module):
         """Coefficients that are zero where a slot is absent."""
         mask = torch.stack([torch.ones_like(present[0])] * own + list(present), dim=-1)
         return weights * mask.unsqueeze(-2)
-
-
-def weighted_sums(weights: Tensor, sources: Sequence[Tensor]) -> list[Tensor]:
-    """sum_j w_{c,j} s_j for every way, ``(B, P, ways, S)`` and S of ``(B, P, d)``.
-
-    Weights stay as wide as they are: a sum is rounded once, to the sources' dtype.
-    """
-    sums = []
-    for way in weights.unsqueeze(-1).unbind(2):
-        first, *rest = way.unbind(2)
-        total = first * sources[0]
-        for weight, source in zip(rest, sources[1:], strict=True):
-            total = torch.addcmul(total, weight, source)
-        sums.append(total.to(sources[0].dtype))
-    return sums

@@ -1,41 +1,53 @@
-"""The benchmark's stacked form is the same read, and its bytes are the roofline's."""
+"""The benchmark's naive forms are the same operations, and its bytes are the roofline's."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from lrt_kernels import depth_read
 from lrt_lab.store import read_json
 from tests.benchmarks import row_ops
-from tests.benchmarks.kernels import (
-    COMMITTED,
-    COPY_RATE,
-    GPU_TOKENS,
-    inputs,
-    moved,
-    predicted,
-    stacked,
+from tests.benchmarks.kernel_cases import (
+    ON_CPU,
+    Case,
+    dense_aggregates,
+    depth_reads,
+    outputs,
 )
+from tests.benchmarks.kernels import COMMITTED, COPY_RATE, GPU_TOKENS, predicted
 from tests.kernels.row_cases import CASES
 
+SMALL = [
+    depth_reads(5, 4, 3, torch.float32),
+    dense_aggregates(5, 4, 3, torch.float32),
+]
 
-def test_both_forms_are_the_same_read() -> None:
-    *sources, query, bias = inputs(5, 4, 3, torch.float32, "cpu")
-    torch.testing.assert_close(
-        stacked(sources, query, bias), depth_read(sources, query, bias), rtol=1e-4, atol=1e-5
-    )
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.op)
+def test_both_forms_are_the_same_operation(case: Case) -> None:
+    leaves = case.leaves("cpu")
+    for ours, naive in zip(outputs(case.call(*leaves)), outputs(case.naive(*leaves)), strict=True):
+        torch.testing.assert_close(ours, naive, rtol=1e-4, atol=1e-5)
 
 
 def test_bytes_of_a_read() -> None:
     """S + 1 states forward, and 2 S + 3 backward, at 17 sources of 1024 bfloat16 numbers."""
-    assert moved(17)["forward"] == pytest.approx(18 * 2048, rel=0.01)
-    assert moved(17)["backward"] == pytest.approx(37 * 2048, rel=0.01)
+    work = depth_reads(1, 1024, 17, torch.bfloat16).work
+    assert work["forward"].bytes == pytest.approx(18 * 2048, rel=0.01)
+    assert work["backward"].bytes == pytest.approx(37 * 2048, rel=0.01)
+
+
+def test_bytes_of_an_aggregate() -> None:
+    """S + 4 states forward, and 2 S + 4 backward."""
+    work = dense_aggregates(1, 1024, 17, torch.bfloat16).work
+    assert work["forward"].bytes == pytest.approx(21 * 2048, rel=0.01)
+    assert work["backward"].bytes == pytest.approx(38 * 2048, rel=0.01)
 
 
 def test_committed_numbers() -> None:
-    """The reference is twice as fast as the stacked form; the prediction says that it is one."""
+    """The depth read is twice as fast as stacked; the prediction says that it is one."""
     committed = read_json(COMMITTED)
+    assert set(committed["cpu"]["ops"]) <= {case.op for case in ON_CPU}
     assert committed["cpu"]["ops"]["depth_read"]["reference"]["median"] >= 2.0
     assert committed["predicted, nothing timed"] == predicted()
     rows = row_ops.predicted(GPU_TOKENS, COPY_RATE)

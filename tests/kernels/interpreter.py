@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,3 +44,11 @@ def value_and_gradients(
     weight = normal(*out.shape, seed=9, dtype=inputs[0].dtype).to(out)
     gradients = torch.autograd.grad((out * weight).sum(), leaves, materialize_grads=True)
     return [x.detach().double() for x in (out, *gradients)]
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, warps: int, stages: int) -> None:
+    """Launch every kernel with these from here on, whatever its plan says."""
+    from lrt_kernels.gpu.launch import Launch
+
+    run = Launch.run
+    monkeypatch.setattr(Launch, "run", lambda self: run(replace(self, warps=warps, stages=stages)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lrt_kernels.gpu import depth_read, slot_compact
+from lrt_kernels.gpu import dense_aggregate, depth_read, slot_compact
 from lrt_kernels.gpu.launch import Launch
 
 #: Few rows: a compiled kernel is the same for any number of them.
@@ -23,6 +23,9 @@ def launches() -> Iterator[tuple[str, Launch]]:
     for gated in (False, True):
         for launch in slots(gated):
             yield "S=2" + (" token, strength" if gated else ""), launch
+    for ways in (1, 4):
+        for launch in dense_aggregates(ways):
+            yield f"W={ways}", launch
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -51,3 +54,11 @@ def slots(gated: bool) -> list[Launch]:
     reflect, _ = slot_compact.plan_reflect(g, v.transpose(0, 1), strength)
     reflect_backward, _ = slot_compact.plan_reflect_backward(g, g, v.transpose(0, 1), strength)
     return [gate, gate_backward, reflect, reflect_backward]
+
+
+def dense_aggregates(ways: int) -> list[Launch]:
+    sources = [torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16) for _ in range(SOURCES)]
+    weights = torch.zeros(ROWS, ways, SOURCES)
+    forward, sums = dense_aggregate.plan_forward(weights, sources)
+    backward, _ = dense_aggregate.plan_backward(sums, weights, sources)
+    return [*forward, *backward]

@@ -54,7 +54,7 @@ def accumulator(dtype: torch.dtype) -> tl.dtype:
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
-def pointers(tensors: Sequence[Tensor]) -> Tensor:
+def pointers(tensors: Sequence[Tensor], name: str = "sources") -> Tensor:
     """Addresses of separately allocated tensors, ``(S,)`` int64 on their device.
 
     Kernels load 16 bytes at a time, so the addresses are multiples of 16: a view that starts
@@ -62,7 +62,7 @@ def pointers(tensors: Sequence[Tensor]) -> Tensor:
     """
     for i, tensor in enumerate(tensors):
         if tensor.data_ptr() % 16:
-            raise ValueError(f"sources[{i}] does not start at a multiple of 16 bytes: clone it")
+            raise ValueError(f"{name}[{i}] does not start at a multiple of 16 bytes: clone it")
     table = torch.tensor([tensor.data_ptr() for tensor in tensors], dtype=torch.int64)
     device = tensors[0].device
     if device.type == "cpu":

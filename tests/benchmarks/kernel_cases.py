@@ -1,0 +1,150 @@
+"""What `make kernels-bench` times: an operation's inputs, its forms, and the work it must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lrt_kernels import dense_aggregate, depth_read
+
+#: One call of an operation: of its leaves, one by one.
+Form = Callable[..., Any]
+
+
+class Work(NamedTuple):
+    """Bytes of the GPU's memory that one pass must move, and its FLOPs in matrix products."""
+
+    bytes: float
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation at one size.
+
+    Args:
+        op: its name in `lrt_kernels.OPS`.
+        size: in words.
+        leaves: tensors with gradients, on a device.
+        call: the operation, given ``backend``.
+        naive: the form that it is most often written in.
+        work: what forward and backward must do, by pass.
+        compiles: whether a compiled reference is timed as well.
+    """
+
+    op: str
+    size: str
+    leaves: Callable[[str], list[Tensor]]
+    call: Form
+    naive: Form
+    work: dict[str, Work]
+    compiles: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.op}, {self.size}"
+
+
+def normals(device: str, *shapes: tuple[Sequence[int], torch.dtype], seed: int = 0) -> list[Tensor]:
+    """Standard normal leaves, allocated apart."""
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(tuple(shape), generator=g).to(device, dtype).requires_grad_()
+        for shape, dtype in shapes
+    ]
+
+
+def step(form: Form, leaves: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    """Forward, and the gradients of everything."""
+    torch.autograd.grad(outputs(form(*leaves)), leaves, grads)
+
+
+def outputs(found: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+def depth_reads(tokens: int, width: int, count: int, dtype: torch.dtype) -> Case:
+    """One query and one bias per source."""
+
+    def call(*x: Tensor, backend: Any = "auto") -> Tensor:
+        return depth_read(x[:-2], x[-2], x[-1], backend=backend)
+
+    def stacked(*x: Tensor) -> Tensor:
+        bank = torch.stack(x[:-2])
+        keys = bank * torch.rsqrt(bank.square().mean(-1, keepdim=True) + 1e-6)
+        logits = torch.einsum("snd,sd->sn", keys, x[-2]) + x[-1].unsqueeze(-1)
+        return torch.einsum("sn,snd->nd", torch.softmax(logits, 0), bank)
+
+    # In float32: scores, inverse norms, one denominator, and do . o out and in. Backward reads the
+    # output once and its gradient twice, since do . o is taken first.
+    kept, state = 4 * (2 * count + 1), width * dtype.itemsize
+    shapes = [((tokens, width), dtype)] * count
+    shapes += [((count, width), torch.float32), ((count,), torch.float32)]
+    return Case(
+        "depth_read",
+        f"{tokens} tokens, width {width}, {count} sources",
+        lambda device: normals(device, *shapes),
+        call,
+        stacked,
+        {
+            "forward": Work(tokens * ((count + 1) * state + kept)),
+            "backward": Work(tokens * ((2 * count + 3) * state + kept + 8)),
+        },
+    )
+
+
+def dense_aggregates(
+    tokens: int, width: int, count: int, dtype: torch.dtype, ways: int = 4
+) -> Case:
+    """MUDDFormer's four reads."""
+
+    def call(*x: Tensor, backend: Any = "auto") -> list[Tensor]:
+        return dense_aggregate(x[-1], x[:-1], backend)
+
+    def stacked(*x: Tensor) -> list[Tensor]:
+        sums = torch.einsum("nws,snd->wnd", x[-1].to(x[0].dtype), torch.stack(x[:-1]))
+        return list(sums.unbind())
+
+    weights, state = 4 * ways * count, width * dtype.itemsize
+    shapes = [((tokens, width), dtype)] * count + [((tokens, ways, count), torch.float32)]
+    return Case(
+        "dense_aggregate",
+        f"{tokens} tokens, width {width}, {count} sources, {ways} ways",
+        lambda device: normals(device, *shapes),
+        call,
+        stacked,
+        {
+            "forward": Work(tokens * ((count + ways) * state + weights)),
+            "backward": Work(tokens * ((2 * count + ways) * state + 2 * weights)),
+        },
+    )
+
+
+#: At the size of a test on one thread of a CPU, and at the size of training on a GPU.
+ON_CPU = [
+    depth_reads(1024, 256, 9, torch.float32),
+    dense_aggregates(1024, 256, 9, torch.float32),
+]
+ON_GPU = [
+    make(32768, 1024, count, torch.bfloat16)
+    for make in (depth_reads, dense_aggregates)
+    for count in (9, 17)
+]
+
+
+def forms(case: Case, naive: str, backends: Sequence[str]) -> dict[str, Form]:
+    """Everything that is timed: the naive form first, then the operation by each backend."""
+    found = {naive: case.naive}
+    for backend in backends:
+        found[backend] = partial(case.call, backend=backend)
+    if case.compiles:
+        found[f"{naive}, compiled"] = torch.compile(case.naive, fullgraph=True)
+        found["reference, compiled"] = torch.compile(
+            partial(case.call, backend="reference"), fullgraph=True
+        )
+    return found
