@@ -50,16 +50,7 @@ def assemble(
         loops = route.traits.loops
         alone = SinglePass() if loops == 1 else Jacobi(loops)
         schedule = Interleaved() if route.traits.recurrent else alone
-    if route.traits.fed and not schedule.feeds_memory:
-        raise UserError(
-            f"model.schedule={type(schedule).__name__} never lets memory in: "
-            f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"
-        )
-    if route.traits.recurrent and schedule.silent and not route.traits.silent:
-        raise UserError(
-            f"model.schedule={type(schedule).__name__} lets memory in at silent positions only:"
-            f" with model.route={type(route).__name__}, choose another schedule, or Coconut"
-        )
+    require_trainable(route, schedule)
     ids = TEXT if vocab is None else vocab
     decoder = Decoder(
         width,
@@ -77,3 +68,21 @@ def assemble(
         depth=depth,
     )
     return decoder, schedule
+
+
+def require_trainable(route: Route, schedule: Schedule) -> None:
+    """Refuse a schedule that a route cannot be trained with.
+
+    Raises:
+        UserError: it lets no memory in, or does so where this route leaves none.
+    """
+    if route.traits.fed and not schedule.feeds_memory:
+        raise UserError(
+            f"model.schedule={type(schedule).__name__} never lets memory in: "
+            f"with model.route={type(route).__name__}, choose another schedule, or NoRoute"
+        )
+    if route.traits.recurrent and schedule.silent and not route.traits.silent:
+        raise UserError(
+            f"model.schedule={type(schedule).__name__} lets memory in at silent positions only:"
+            f" with model.route={type(route).__name__}, choose another schedule, or Coconut"
+        )

@@ -9,7 +9,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lrt_lab.assembly import require_trainable
 from lrt_lab.decoder import Decoder
+from lrt_lab.errors import UserError
 from lrt_lab.schedules import Clock, Schedule
 from lrt_lab.training.loss import training_loss
 from lrt_lab.training.meter import trained
@@ -58,10 +60,11 @@ def meet(first: Case, second: Case) -> bool:
     """Whether a model can have both parts: a route must be one that the schedule can train."""
     if first not in ROUTES or second not in SCHEDULES:
         return True
-    traits, schedule = first().traits, second()
-    if traits.fed and not schedule.feeds_memory:
+    try:
+        require_trainable(first(), second())
+    except UserError:
         return False
-    return traits.silent or not (traits.recurrent and schedule.silent)
+    return True
 
 
 AXES = (BACKBONES, ROUTES, SCHEDULES, MIXERS)
