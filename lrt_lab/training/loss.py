@@ -18,6 +18,8 @@ def training_loss(
 ) -> Tensor:
     """sum_p weight_p * mean cross entropy over pass p's own positions, in nats per token.
 
+    A pass of weight 0 is run for what it carries; its head is not.
+
     Args:
         decoder: the model.
         schedule: which passes are run and how they weigh.
@@ -27,6 +29,11 @@ def training_loss(
     """
     terms = []
     for scored in schedule.passes(decoder, frame, clock):
+        if not scored.weight:
+            # Its term is zero and has no gradient; the head is what a pass costs beside its sweep.
+            wide = torch.promote_types(scored.hidden.dtype, torch.float32)
+            terms.append(scored.hidden.new_zeros((), dtype=wide))
+            continue
         own = pick(targets, scored.positions)
         if decoder.recompute and torch.is_grad_enabled():
             # Scores of a large vocabulary outweigh all that a pass leaves.

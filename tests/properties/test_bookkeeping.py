@@ -6,14 +6,15 @@ from collections import Counter
 
 import pytest
 import torch
+from torch import Tensor
 
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Interleaved, Jacobi, SinglePass
-from lrt_lab.training.loss import training_loss
+from lrt_lab.training.loss import token_losses, training_loss
 from tests.support.compare import SAME, error
 from tests.support.models import T, run, small_decoder, tokens
-from tests.support.registry import TRIALS, Case, each_trial
+from tests.support.registry import ROUTES, TRIALS, Case, each_trial
 
 PRENORM = pytest.mark.parametrize(
     ("route", "schedule"), [(r, s) for b, r, s in TRIALS if b.name == "PreNorm"], ids=str
@@ -47,6 +48,44 @@ def test_the_loss_is_the_weighted_sum_of_the_passes_own_means(route: Case, sched
         theirs = targets[:, list(scored.positions)].unsqueeze(-1)
         total -= scored.weight * chances.gather(-1, theirs).mean()
     assert error(training_loss(decoder, plan, frame, targets, Clock()), total) <= SAME
+
+
+@pytest.mark.parametrize("route", ["LRT", "Householder"])
+@pytest.mark.parametrize("backward", [None, 0], ids=["all-edges", "detached"])
+@pytest.mark.parametrize("weights", [(0, 0, 0, 1), (0.5, 0, 0.5)], ids=str)
+def test_a_pass_of_no_weight_has_no_head_and_changes_nothing(
+    weights: tuple[float, ...],
+    backward: int | None,
+    route: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = small_decoder(route=next(r for r in ROUTES if r.name == route)())
+    plan = Jacobi(len(weights), weights, backward=backward)
+    frame, targets = Frame(tokens()), tokens(seed=2)
+    terms = []
+    for scored in run(plan, decoder, frame):
+        terms.append(scored.weight * token_losses(decoder, scored.hidden, targets).mean())
+    whole = torch.stack(terms).sum()
+    whole.backward()
+    expected = {name: p.grad for name, p in decoder.named_parameters()}
+    decoder.zero_grad()
+
+    heads = 0
+    logits = decoder.logits
+
+    def counted(hidden: Tensor) -> Tensor:
+        nonlocal heads
+        heads += 1
+        return logits(hidden)
+
+    monkeypatch.setattr(decoder, "logits", counted)
+    loss = training_loss(decoder, plan, frame, targets, Clock())
+    loss.backward()
+    assert heads == sum(weight > 0 for weight in weights)
+    assert torch.equal(loss, whole)
+    for name, p in decoder.named_parameters():
+        assert (p.grad is None) == (expected[name] is None), name
+        assert p.grad is None or torch.equal(p.grad, expected[name]), name
 
 
 @pytest.mark.parametrize("subsets", [1, 2, 3, 5, 11])
