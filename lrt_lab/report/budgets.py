@@ -28,7 +28,11 @@ TOLERANCE = 0.01
 def budgets(losses: Table, design: Design, records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     """One entry per budget: the analysed square, or `unavailable` with the reason."""
     found = {}
+    twinned = {twin.match for twin in design.twins}
     for match in BUDGETS:
+        if match == "decode_flops" and match not in twinned:
+            # Nothing but twins ever has this budget, so that without them there is nothing to say.
+            continue
         square, extended, why = matched(losses, design, records, match)
         if square is None:
             found[match] = {"unavailable": why}
@@ -70,6 +74,8 @@ def matched(
         return twinned, losses, ""
     if match == "parameters":
         return None, losses, twinned + _extra_parameters(square, records)
+    if match == "decode_flops":
+        return None, losses, twinned
     if not design.paired:
         return None, losses, "unpaired runs have no twins with this budget"
     extended, stand_ins = losses, {}

@@ -23,12 +23,14 @@ BUDGETS = {
     "train_flops": "matched training FLOPs",
     "train_seconds": "matched wall-clock",
     "parameters": "matched parameters",
+    "decode_flops": "matched FLOPs per decoded token",
 }
 NOUNS = {
     "tokens": "tokens",
     "train_flops": "training FLOPs",
     "train_seconds": "training time",
     "parameters": "parameters",
+    "decode_flops": "FLOPs per decoded token",
 }
 
 
@@ -51,6 +53,8 @@ class Record:
     tokens_per_second: float = float("nan")
     parameters: float = float("nan")
     matmul_parameters: float = float("nan")
+    # matrix FLOPs of decoding a row's last position
+    decode_flops: float = float("nan")
     # parameters by kind: dense, queries, tables
     kinds: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""

@@ -301,6 +301,7 @@ def record_of(
         tokens_per_second=final.get("tokens_per_second", NAN),
         parameters=parameters.get("total", NAN),
         matmul_parameters=parameters.get("matmul", NAN),
+        decode_flops=item.get("decode_flops_per_token", NAN),
         kinds=_kinds(parameters),
         curve=final.get("curve"),
         final=final,

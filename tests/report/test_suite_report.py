@@ -489,6 +489,47 @@ def test_costs_that_agree_everywhere_need_no_second_sentence(whole) -> None:
     assert "Between backbones they differ" not in whole[1]
 
 
+@pytest.mark.parametrize(
+    ("word", "title"),
+    [
+        ("wall_clock", "matched wall-clock"),
+        ("parameters", "matched parameters"),
+        ("decode_flops", "matched FLOPs per decoded token"),
+    ],
+)
+def test_twins_of_every_budget_have_a_section(tmp_path: Path, word: str, title: str) -> None:
+    plan = synthetic.plan()
+    for item in plan["cells"]:
+        costly = item["twin"] is not None or item["axes"]["route"] == "LRT"
+        item["decode_flops_per_token"] = 1100 if costly else 1000
+        if item["twin"] is not None:
+            item["twin"] = {**item["twin"], "match": word}
+            # Half a percent less than what it is matched to.
+            item["decode_flops_per_token"] *= 0.995
+            item["parameters"] = {"total": 269_000 * 0.995, "matmul": 240_000}
+    synthetic.write_runs(plan, tmp_path / "runs")
+    text, results = report(tmp_path, plan)
+    found = {**results["budgets"], **results["wall_clock"]["budgets"]}
+    budget = found["train_seconds" if word == "wall_clock" else word]
+    assert budget["label"] == title
+    assert budget["cells"] == [
+        *("PreNorm+none@flops", "PreNorm+LRT"),
+        *("AttentionResiduals+none@flops", "AttentionResiduals+LRT"),
+    ]
+    off = 0 if word == "wall_clock" else 1 / 0.995 - 1
+    assert budget["mismatch"] == pytest.approx(off, abs=1e-12)
+    # Known means of the twin, 2.2 exp(-0.0400), and of LRT, 2.2 exp(-0.0347).
+    gain = budget["gains"]["PreNorm"]["log"]
+    assert gain["low"] < 0.0347 - 0.0400 < gain["high"]
+    section = text.partition(f"## Effects at {title}\n")[2].partition("\n## ")[0]
+    assert "Cells: `PreNorm+none@flops`, `PreNorm+LRT`" in section
+    assert "Not available" not in section
+
+
+def test_without_twins_of_decoding_there_is_no_section_on_it(whole) -> None:
+    assert "per decoded token" not in whole[1]
+
+
 def test_without_parameter_twins_the_extra_parameters_are_named(whole) -> None:
     _, text, _ = whole
     assert "(LRT changes their number by +3.5% on PreNorm and +3.5% on AttentionResiduals)" in text
