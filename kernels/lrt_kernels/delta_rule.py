@@ -144,12 +144,19 @@ def delta_rule_chunkwise(
         chunks = (x.unbind(2) for x in (fresh, stale, keys.mT, entry[..., -1:, :]))
         for new, old, key, left in zip(*chunks, strict=True):
             states.append(state)
-            write = new - old @ state
-            state = left * state + key @ write
+            write, state = chunk_step(state, new, old, key, left)
             writes.append(write)
         out = (q * entry) @ torch.stack(states, 2) + (q @ k.mT * decay) @ torch.stack(writes, 2)
     out = scale * out.flatten(2, 3)[:, :, :length].transpose(1, 2)
     return out.to(narrow), state
+
+
+def chunk_step(
+    state: Tensor, fresh: Tensor, stale: Tensor, keys: Tensor, left: Tensor
+) -> tuple[Tensor, Tensor]:
+    """R of one chunk and the state after it: T diag(b) V, T diag(b e) K, keys and e_C are given."""
+    write = fresh - stale @ state
+    return write, left * state + keys @ write
 
 
 def _initial(q: Tensor, v: Tensor, state: Tensor | None, dtype: torch.dtype) -> Tensor:

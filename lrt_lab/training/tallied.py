@@ -27,6 +27,8 @@ KERNELS = tuple(
     if isfunction(getattr(lrt_kernels, name))
     and name not in ("alike", "backend", "backends", "no_autocast", "wide")
 )
+#: Steps inside them that repeat, by module.
+STEPS = (("lrt_kernels.delta_rule", "chunk_step"),)
 
 
 def part_names(decoder: Decoder) -> dict[str, str]:
@@ -205,14 +207,15 @@ def kernels_once(repeats: Repeats) -> Iterator[None]:
 
         return counted
 
-    places = [m for name, m in sys.modules.items() if name.startswith("lrt_lab.")]
+    lab = [m for name, m in sys.modules.items() if name.startswith("lrt_lab.")]
+    places = [(place, name, lrt_kernels) for name in KERNELS for place in lab]
+    places += [(sys.modules[module], name, sys.modules[module]) for module, name in STEPS]
     try:
-        for name in KERNELS:
-            run: Callable[..., Any] = getattr(lrt_kernels, name)
-            for place in places:
-                if vars(place).get(name) is run:
-                    setattr(place, name, by(name, run))
-                    changed.append((place, name, run))
+        for place, name, source in places:
+            run: Callable[..., Any] = getattr(source, name)
+            if vars(place).get(name) is run:
+                setattr(place, name, by(name, run))
+                changed.append((place, name, run))
         yield
     finally:
         for place, name, run in changed:
