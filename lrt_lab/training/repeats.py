@@ -143,8 +143,8 @@ class Work:
 class CallBack(BaseException):  # noqa: N818
     """Ends an execution where it calls back."""
 
-    def __init__(self, given: tuple[Any, ...]) -> None:
-        self.given = given
+    def __init__(self, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.given = given, named
 
 
 class Repeats:
@@ -193,16 +193,18 @@ class Repeats:
                 work = self.execute(run, args, parameters, form, back, answers)
                 self.known[key] = work
             returned, left = self.again(work, form)
+            for own, new in zip(dicts, left, strict=True):
+                own.update(new)
             if not work.calls_back:
-                for own, new in zip(dicts, left, strict=True):
-                    own.update(new)
                 return returned
             assert back is not None
-            answers.append(back(*returned))
+            given, named = returned
+            answers.append(back(*given, **named))
             # What the call back does comes later than all before it, so its gradients come first.
             form.way = way
             with torch._C.DisableTorchFunction():
-                key = (key, form.add(answers[-1]))
+                # What was left in a dict, such as a sweep's rotary tables, is found there now.
+                key = (key, form.add(left), form.add(answers[-1]))
 
     def execute(
         self,
@@ -234,9 +236,9 @@ class Repeats:
 
         resumed = 0
 
-        def pause(*given: Any) -> Any:
+        def pause(*given: Any, **named: Any) -> Any:
             if not ready:
-                raise CallBack(given)
+                raise CallBack(given, named)
             nonlocal resumed
             # What came before is counted already.
             counter.tally, counter.log = Tally(), []

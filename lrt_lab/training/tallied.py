@@ -203,7 +203,9 @@ def kernels_once(repeats: Repeats) -> Iterator[None]:
             def positional(args: tuple[Any, ...], options: dict[str, Any]) -> Any:
                 return run(*args, **options)
 
-            return repeats.call(("kernel", name), positional, (args, options))
+            # A mixer and a route may call the same one: what it takes is the caller's.
+            key = "kernel", name, repeats.counter.part
+            return repeats.call(key, positional, (args, options))
 
         return counted
 
