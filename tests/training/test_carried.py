@@ -66,3 +66,11 @@ def test_slots_that_turn_keep_the_norm_of_what_they_gathered() -> None:
         shares = dict(zip(found["sources"], found["weights"][slot], strict=True))
         assert shares["embedding"] == pytest.approx(1)
         assert found["size"][slot] == pytest.approx([0.0, *[1.0] * 4, 0.0, *[1.0] * 6], abs=1e-3)
+
+
+def test_a_diverged_model_carries_nothing_that_can_be_told() -> None:
+    decoder = small_decoder(AttentionResiduals(), Householder())
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.fill_(torch.nan)
+    assert carried(decoder, Frame(tokens())) is None

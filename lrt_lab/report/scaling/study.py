@@ -198,7 +198,13 @@ def _phi(
         draws = resample(used.fit, generator(asked.seed, "phi"), asked.resamples)
     at = used.fit.law.names.index("phi")
     low, high = draws.interval(draws.natural[:, at], asked.level)
-    return {"law": used.name, "point": used.fit.natural["phi"], "low": low, "high": high}
+    return {
+        "law": used.name,
+        "point": used.fit.natural["phi"],
+        "low": low,
+        "high": high,
+        "flags": used.fit.flags,
+    }
 
 
 def interaction(found: Interactions | None, level: float) -> dict[str, Any] | None:

@@ -48,8 +48,9 @@ def sections(results: Results) -> list[str]:
 
 def verdict(results: Results) -> list[str]:
     """The answer in words first: a sentence for every ratio of the primary comparison in FLOPs, one
-    for each further comparison and unit.
+    for each further comparison and unit. A fit that is not sound answers nothing.
     """
+    flags = listing(list(results["law"]["flags"])) if results["law"]["flags"] else ""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for c in results["crossings"]:
         groups.setdefault((c["unit"], c["model"], c["baseline"]), []).append(c)
@@ -57,13 +58,16 @@ def verdict(results: Results) -> list[str]:
     said = [sentence(c, results) for c in first]
     if not said:
         said = ["One model with one number of passes: a law, and nothing that could cross."]
-    if results["law"]["flags"]:
-        said.insert(0, f"The fit is not sound: {listing(list(results['law']['flags']))}.")
+    if flags:
+        said, others = [f"**undefined**: the fit is not sound, {flags}."], []
+        if groups:
+            said[0] += " What it would answer all the same is in the table."
     if phi := results["phi"]:
         said.append(
             f"phi = {plain(phi['point'], 3)} [{plain(phi['low'], 3)}, {plain(phi['high'], 3)}] "
             "(1: a pass is worth a layer of new parameters; 0: nothing), in the law "
             f"{phi['law']}."
+            + (f" That fit is not sound: {listing(list(phi['flags']))}." if phi["flags"] else "")
         )
     said += [brief(group) for group in others]
     said += [interaction_sentence(results["interaction"])] if results.get("interaction") else []
