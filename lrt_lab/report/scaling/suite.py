@@ -60,6 +60,8 @@ def words(results: Mapping[str, Any]) -> str:
     found = results["scaling"]
     if "refused" in found:
         return "no law"
+    if found["law"]["flags"]:
+        return f"{found['preface']} undefined: the fit is not sound".strip()
     first = found["crossings"][:1]
     mine = [c for c in found["crossings"] if _names(c) == _names(first[0])] if first else []
     by_word: dict[str, list[str]] = {}

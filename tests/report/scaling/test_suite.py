@@ -171,6 +171,9 @@ def test_the_list_of_reports_has_its_words(results: dict[str, Any]) -> None:
     said = index.reading(results)
     assert said.startswith("pilot: machinery only. crosses at 0")
     assert said.endswith("prompt tokens per output token")
+    law = {**results["scaling"]["law"], "flags": ["its search did not converge"]}
+    unsound = {**results, "scaling": {**results["scaling"], "law": law}}
+    assert index.reading(unsound) == "pilot: machinery only. undefined: the fit is not sound"
 
 
 def test_an_unfinished_suite_says_what_a_law_lacks(tmp_path: Path) -> None:
