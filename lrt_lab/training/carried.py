@@ -29,7 +29,7 @@ BINS = 16
 
 @torch.no_grad()
 def carried(decoder: Decoder, frame: Frame) -> dict[str, Any] | None:
-    """The memory that enters the positions of these rows; None where nothing is carried.
+    """The memory that enters the positions of these rows; None where nothing finite is carried.
 
     Args:
         decoder: the model, in evaluation mode.
@@ -46,6 +46,9 @@ def carried(decoder: Decoder, frame: Frame) -> dict[str, Any] | None:
     left = torch.cat(rollout(decoder, frame)[1], dim=1)
     memory = decoder.memory(left, frame, frame.positions)
     vectors = memory.value[memory.present]
+    # Of a diverged model.
+    if not vectors.isfinite().all():
+        return None
     found = {"positions": len(vectors), **directions(vectors), **lengths(memory)}
     return found | (gathered(decoder, frame, memory) or {"sources": None, "weights": None})
 
