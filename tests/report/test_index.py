@@ -58,7 +58,11 @@ def test_other_readmes_are_left_alone(tmp_path: Path, text: str) -> None:
 LISTS = {
     "h1": (
         ("h1", "h1-swaps"),
-        ("48dc824e24607109f67a3f718fb0fb4254c48a897a49191e9accb5b03923c96e",),
+        (
+            "48dc824e24607109f67a3f718fb0fb4254c48a897a49191e9accb5b03923c96e",
+            "08a6dfb9ec90ff0f2d5ac3e4c3e8b2ae1be71c9d04898106dd6945b489de1383",
+            "3b1adc83ff0d12bdb15f837ed51a60ec1ffa925f430da1a3a01a8563ab1a8cd4",
+        ),
     ),
     "h2": (("h2", "h2-swaps"), ()),
     "h3": (("h3",), ("8723b984fbc68650a2744cccc404155adbd538849da9b2b33f2f97726cb2fc4a",)),
