@@ -67,7 +67,10 @@ def test_two_steps_on_the_same_batch(decoder: Decoder) -> None:
             near = NEAR * max(was.abs().max(), expected.abs().max())
             off = (decoder.get_parameter(ours).detach() - expected).abs()
             tied = off > near
-            assert ((off - 0.02 * decay * expected.abs()).abs()[tied] <= near).all(), (after, ours)
+            # Tall matrices take longer steps, and decay with them.
+            tall = max(1.0, len(was) / was[0].numel()) if was.dim() == 2 else 1.0
+            gap = off - 0.02 * tall**0.5 * decay * expected.abs()
+            assert (gap.abs()[tied] <= near).all(), (after, ours)
             ties += int(tied.sum())
     assert ties <= 1
     assert error(loss, ARRAYS["loss_step2"]) <= NEAR
