@@ -34,7 +34,7 @@ class Launch:
         folder: of the runs.
         jobs: runs at a time.
         backend: the module that the workers take `resolve` and `train` from.
-        runs: what to run; None is all that the suite declares.
+        runs: what to run, not to be reported; None is all that the suite declares.
         choices: what tuning chose.
         scored: the slice that finished runs are scored on.
     """
@@ -55,7 +55,7 @@ class Launch:
         wanted = expansion.runs(suite, scale) if runs is None else runs
         if choices is not None:
             wanted = [run for run in wanted if not choices.chose_default(run.cell)]
-        self._wanted = wanted
+        self._wanted, self._reported = wanted, runs is None
         self._choices = choices
         self._pool: Pool | None = None
         self._plan: dict[str, Any] | None = None
@@ -184,7 +184,8 @@ class Launch:
             for entry, one in zip(entries, seconds, strict=True):
                 entry["seconds"] = one
             plan = plans.build(self.suite, self.scale, entries, self._choices)
-            require_family(plan)
+            if self._reported:
+                require_family(plan)
             plans.refuse_to_mix(plan, self.folder)
             plans.write(plan, self.folder)
         else:

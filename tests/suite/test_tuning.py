@@ -101,6 +101,28 @@ def test_a_suite_that_compares_right_answers_is_tuned_on_them(tuning_lab: Lab) -
         assert choice["losses"]["1"] == pytest.approx([0.5, 0.5])
 
 
+def test_contrasts_of_the_report_are_nothing_to_tuning(lab: Lab) -> None:
+    """They are made of the suite's cells, and tuning's are others."""
+    arms = {
+        name: {"model.backbone": backbone, "model.route": route}
+        for name, backbone, route in (
+            ("none", "PreNorm", "NoRoute"),
+            ("LRT", "PreNorm", "LRT"),
+            ("both", "AttentionResiduals", "LRT"),
+        )
+    }
+    ends = {"arm": {"baseline": "none", "improved": "LRT"}}
+    lab.config("base", {"model": {"width": 8, "optimizer": {"lr": 0.003}}})
+    lab.save(
+        axes={"arm": arms},
+        twins={},
+        tuning={**TUNING, "twins": []},
+        statistics={"primary": "LRT", "family": ["both"], "axes": ends},
+    )
+    assert tune(lab) == 0
+    assert sorted(committed(lab)["cells"]) == sorted(arms)
+
+
 def test_tuning_uses_its_own_seeds_and_the_validation_slice_alone(
     tuning_lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
