@@ -10,6 +10,9 @@ from lrt_kernels.delta_rule import (
 from lrt_kernels.dense_aggregate import dense_aggregate
 from lrt_kernels.depth_bank import Scored, read_scored, score_source
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
+from lrt_kernels.gated_product import gated_product
+from lrt_kernels.inject_kv import Placement, inject_kv, place_heads, rotate
+from lrt_kernels.merge_cache import merge_cache, update_cache
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
 from lrt_kernels.precision import alike, no_autocast, wide
 from lrt_kernels.short_conv import l2_norm, short_conv
@@ -21,6 +24,7 @@ from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 __all__ = [
     "KERNELS",
     "OPS",
+    "Placement",
     "Scored",
     "alike",
     "backend",
@@ -34,12 +38,17 @@ __all__ = [
     "depth_read",
     "depth_score",
     "direction",
+    "gated_product",
     "gelu_mix",
     "head_queries",
+    "inject_kv",
     "l2_norm",
+    "merge_cache",
     "no_autocast",
     "normed_scores",
+    "place_heads",
     "read_scored",
+    "rotate",
     "score_source",
     "short_conv",
     "simplicial_attention",
@@ -50,5 +59,6 @@ __all__ = [
     "stream_read",
     "stream_score",
     "stream_write",
+    "update_cache",
     "wide",
 ]

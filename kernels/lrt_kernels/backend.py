@@ -15,6 +15,9 @@ OPS = (
     "delta_rule",
     "dense_aggregate",
     "depth_read",
+    "gated_product",
+    "inject_kv",
+    "merge_cache",
     "normed_scores",
     "short_conv",
     "simplicial_attention",
@@ -23,7 +26,9 @@ OPS = (
     "stream_mix",
 )
 #: Those of them that have Triton kernels.
-KERNELS = frozenset({"dense_aggregate", "depth_read", "slot_compact"})
+KERNELS = frozenset(
+    {"dense_aggregate", "depth_read", "gated_product", "inject_kv", "merge_cache", "slot_compact"}
+)
 
 # Looked up, not imported: a machine without a GPU never loads it.
 _TRITON = find_spec("triton") is not None

@@ -1,5 +1,6 @@
 """Norm, rotary embedding, feed-forward bodies, parameters and the shape of a decoder."""
 
+from lrt_kernels import rotate
 from lrt_lab.layers.ffn import FeedForward, SquaredReLU, SwiGLU
 from lrt_lab.layers.norm import RMSNorm, rms_norm
 from lrt_lab.layers.parameter import (
@@ -13,7 +14,7 @@ from lrt_lab.layers.parameter import (
     parameter,
     uniform,
 )
-from lrt_lab.layers.rotary import rotary_table, rotate
+from lrt_lab.layers.rotary import rotary_table
 from lrt_lab.layers.shape import Shape
 
 __all__ = [

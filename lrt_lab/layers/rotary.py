@@ -3,6 +3,8 @@
 With angle a = position * base^(-2i/h) and features split into halves (x1, x2):
 
     y1 = x1 cos a + x2 sin a,    y2 = x2 cos a - x1 sin a
+
+as `lrt_kernels.rotate` does.
 """
 
 from __future__ import annotations
@@ -23,10 +25,3 @@ def rotary_table(
     exponent = torch.arange(0, head_dim, 2, device=position.device, dtype=torch.float64) / head_dim
     angle = position.to(torch.float64).unsqueeze(-1) * base**-exponent
     return angle.cos().to(dtype).unsqueeze(-2), angle.sin().to(dtype).unsqueeze(-2)
-
-
-def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate ``(B, P, heads, head_dim)`` by a table of `rotary_table`."""
-    cos, sin = table
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat([x1 * cos + x2 * sin, x2 * cos - x1 * sin], dim=-1)

@@ -17,10 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lrt_kernels import Placement, place_heads
 from lrt_lab.errors import UserError
 from lrt_lab.frame import View
-from lrt_lab.layers import Shape, constant, fan_in, parameter, rms_norm, rotate
+from lrt_lab.layers import Shape, constant, fan_in, parameter
 from lrt_lab.mixers.base import Inject, Mixer, Reads, notice
+
+#: Inside the root mean square of queries and keys.
+EPS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,8 @@ class Attention(Mixer):
         q = F.linear(read_q, self.query).unflatten(-1, (self.heads, self.head_dim))
         k = F.linear(read_k, self.key).unflatten(-1, (self.kv_heads, self.head_dim))
         v = F.linear(read_v, self.value).unflatten(-1, (self.kv_heads, self.head_dim))
-        k, v = inject(read_k, k, v)
-        q, k = self.place(q, at), self.place(k, at)
+        k, v = inject(read_k, k, v, place=self.placement(at, k.dtype))
+        q = self.place(q, at)
         buffer = KeyValue(k, v) if buffer is None else buffer.write(at.positions, k, v)
         # Torch's kernel takes (B, heads, positions, head_dim); the transposes are views.
         seen = slice(None, at.reach)
@@ -132,11 +136,12 @@ class Attention(Mixer):
 
     def place(self, x: Tensor, at: View) -> Tensor:
         """Normalise heads and rotate them to their positions."""
-        if self.qk_norm:
-            x = rms_norm(x)
-        if self.rotary_base:
-            x = rotate(x, at.rotary(self.head_dim, self.rotary_base, x.dtype))
-        return x
+        return place_heads(x, self.placement(at, x.dtype))
+
+    def placement(self, at: View, dtype: torch.dtype) -> Placement:
+        """The norm of heads, and the angles of their positions."""
+        rotary = at.rotary(self.head_dim, self.rotary_base, dtype) if self.rotary_base else None
+        return Placement(EPS if self.qk_norm else None, rotary)
 
     def lookback(self) -> int | None:
         return self.window

@@ -9,11 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lrt_kernels import Placement
 from lrt_lab.frame import View
 from lrt_lab.layers import Shape
 
 Reads = Tensor | tuple[Tensor, Tensor, Tensor]
-Inject = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Inject = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Mixer(nn.Module):
@@ -41,7 +42,8 @@ class Mixer(nn.Module):
             at: the positions of this sweep.
             buffer: what this mixer kept of earlier positions, or None.
             inject: the route's port, (normed read, k, v) -> (k, v) with k and v ``(B, P, heads,
-                head_dim)``, before any convolution, QK-norm or rotary embedding.
+                head_dim)``, before any convolution, QK-norm or rotary embedding. Given ``place``,
+                an `lrt_kernels.Placement`, it norms and rotates the keys as well.
 
         Returns:
             the unit's output ``(B, P, d)`` and the buffer with these positions in it.
@@ -89,8 +91,12 @@ def alone(mixer: Mixer, reads: Reads, at: View, inject: Inject) -> Tensor:
     def together(x: Tensor) -> Tensor:
         return x.squeeze(1).unflatten(0, at.ids.shape)
 
-    def port(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = inject(together(x), together(k), together(v))
+    def port(
+        x: Tensor, k: Tensor, v: Tensor, place: Placement | None = None
+    ) -> tuple[Tensor, Tensor]:
+        # A mixer that leaves the keys where they are says nothing of places.
+        named = {} if place is None else {"place": place}
+        k, v = inject(together(x), together(k), together(v), **named)
         return apart(k), apart(v)
 
     rows = tuple(map(apart, reads)) if isinstance(reads, tuple) else apart(reads)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lrt_kernels import Placement, place_heads
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Routing, Shape
 
@@ -113,10 +114,20 @@ class Route(Routing):
         return x
 
     def keys_values(
-        self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
+        self,
+        unit: int,
+        x: Tensor,
+        k: Tensor,
+        v: Tensor,
+        memory: Memory | None,
+        at: View,
+        place: Placement | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Port 3, a mixer's keys and values ``(B, P, heads, head_dim)``; x is its normed read."""
-        return k, v
+        """Port 3, a mixer's keys and values ``(B, P, heads, head_dim)``; x is its normed read.
+
+        Given ``place``, the keys are then normed and rotated as it says.
+        """
+        return k if place is None else place_heads(k, place), v
 
     def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
         """Port 4, ``slots`` extra depth sources.

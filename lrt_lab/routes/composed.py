@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lrt_kernels import Placement
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Shape
@@ -160,9 +161,18 @@ class Composed(Injection, Route, ABC):
         return self.inject(unit, x, memory) if self.enters == "read" else x
 
     def keys_values(
-        self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
+        self,
+        unit: int,
+        x: Tensor,
+        k: Tensor,
+        v: Tensor,
+        memory: Memory | None,
+        at: View,
+        place: Placement | None = None,
     ) -> tuple[Tensor, Tensor]:
-        return self.mix(unit, x, k, v, memory, at) if self.injects else (k, v)
+        if self.injects:
+            return self.mix(unit, x, k, v, memory, place)
+        return super().keys_values(unit, x, k, v, memory, at, place)
 
     def sources(self, memory: Memory | None, at: View) -> Sequence[tuple[Tensor, Tensor]]:
         return slot_sources(memory, at, self.slots) if self.slots else ()

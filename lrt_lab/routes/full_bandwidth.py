@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_kernels import no_autocast, wide
+from lrt_kernels import gated_product, no_autocast, wide
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
 from lrt_lab.layers import Shape, fan_in, parameter, rms_norm
@@ -86,12 +86,12 @@ class FullBandwidth(Route):
         if self.kind == "concat":
             both = torch.cat([carried, read.to(carried.dtype)], dim=-1)
             fused = F.linear(both, self.value).to(carried.dtype)
-        else:
-            with no_autocast(read.device.type):
-                dtype = wide(read.dtype)
-                gate = torch.sigmoid(F.linear(read.to(dtype), self.gate.to(dtype)))
-            fused = (F.linear(carried, self.value) * gate).to(carried.dtype)
-        return rms_norm(fused, self.eps) if self.input_norm else fused
+            return rms_norm(fused, self.eps) if self.input_norm else fused
+        with no_autocast(read.device.type):
+            dtype = wide(read.dtype)
+            logits = F.linear(read.to(dtype), self.gate.to(dtype))
+        product = F.linear(carried, self.value)
+        return gated_product(product, logits, self.eps if self.input_norm else None, carried.dtype)
 
     def embed(self, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         if memory is None:

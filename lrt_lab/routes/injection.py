@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_kernels import no_autocast
-from lrt_lab.frame import Memory, View
+from lrt_kernels import Placement, inject_kv, no_autocast
+from lrt_lab.frame import Memory
 from lrt_lab.layers import Routing, Shape, constant, fan_in, parameter
 
 #: Values with which an injection changes nothing, by the start of the parameters' names.
@@ -70,20 +70,24 @@ class Injection(Routing):
         return self.alpha[block] * x + self.gamma[block] * self.injected(memory, block)
 
     def mix(
-        self, unit: int, x: Tensor, k: Tensor, v: Tensor, memory: Memory | None, at: View
+        self,
+        unit: int,
+        x: Tensor,
+        k: Tensor,
+        v: Tensor,
+        memory: Memory | None,
+        place: Placement | None,
     ) -> tuple[Tensor, Tensor]:
         """The mixed keys and values, ``(B, P, heads, head_dim)`` each."""
         block = unit // 2
-        heads, _ = self.kv[block]
         weight = self.get_parameter(f"gate_{block}")
         with no_autocast(x.device.type):
-            gates = 2 * torch.sigmoid(F.linear(x.to(weight.dtype), weight))
-        local, recurrent = gates.to(v.dtype).unsqueeze(-1).split(heads, dim=-2)
-        k, v = local * k, local * v
-        if memory is None:
-            return k, v
-        projected_k, projected_v = self.project(memory, block)
-        return k + recurrent * projected_k, v + recurrent * projected_v
+            logits = F.linear(x.to(weight.dtype), weight)
+        memory_k: Tensor | None = None
+        memory_v: Tensor | None = None
+        if memory is not None:
+            memory_k, memory_v = self.project(memory, block)
+        return inject_kv(k, v, logits, memory_k, memory_v, place)
 
     def project(self, memory: Memory, block: int) -> tuple[Tensor, Tensor]:
         """W_k m and W_v m, ``(B, P, heads, head_dim)``; once per sweep, weights and memory."""

@@ -21,15 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lrt_kernels import no_autocast, wide
+from lrt_kernels import merge_cache, no_autocast, update_cache, wide
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Memory, Taps, View
-from lrt_lab.layers import Shape, constant, normal, parameter, rms_norm, uniform
+from lrt_lab.layers import Shape, constant, normal, parameter, uniform
 from lrt_lab.routes.base import Route, Traits
 
 EPS = 1e-6
-#: The release keeps the factor of its norm within these bounds.
-SHRINK, GROW = 1 / 5, 5.0
 
 
 class T2MLR(Route):
@@ -108,12 +106,10 @@ class T2MLR(Route):
 
     def update(self, h: Tensor, cache: Tensor) -> Tensor:
         """R_t from the state after block b and R_{t-1}, ``(B, P, d)`` each."""
-        if self.accumulate != "none":
-            h = h + (cache.detach() if self.accumulate == "detached" else cache)
-        if self.norm == "rms":
-            return rms_norm(h, EPS)
-        square = h.detach().to(wide(h.dtype)).square().mean(-1, keepdim=True)
-        return h * torch.rsqrt(square + EPS).clamp(SHRINK, GROW).to(h.dtype)
+        if self.accumulate == "none":
+            return update_cache(h, None, self.norm == "clamped", EPS)
+        cache = cache.detach() if self.accumulate == "detached" else cache
+        return update_cache(h, cache, self.norm == "clamped", EPS)
 
     def enter(self, unit: int, x: Tensor, memory: Memory | None, at: View) -> Tensor:
         if memory is None or unit != self.interval.start:
@@ -133,13 +129,18 @@ class T2MLR(Route):
             dtype = wide(h.dtype)
             read = projected if self.features == "projected" else cache
             features = torch.cat([h.to(dtype), read.to(dtype)], dim=-1)
-            current, recurrent = (self.gate(name, features) for name in ("current", "recurrent"))
-            return (h + current * h + recurrent * projected).to(h.dtype)
+            return merge_cache(
+                h,
+                projected,
+                self.gate("current", features),
+                self.gate("recurrent", features),
+                self.get_parameter("current_strength"),
+                self.get_parameter("recurrent_strength"),
+            )
 
     def gate(self, name: str, features: Tensor) -> Tensor:
-        """tanh(gamma) sigmoid(A f + c), ``(B, P, d)``."""
-        weight, bias, strength = (
-            self.get_parameter(f"{name}_{part}").to(features.dtype)
-            for part in ("gate", "bias", "strength")
+        """The logits A f + c of a gate, ``(B, P, d)``."""
+        weight, bias = (
+            self.get_parameter(f"{name}_{part}").to(features.dtype) for part in ("gate", "bias")
         )
-        return torch.tanh(strength) * torch.sigmoid(F.linear(features, weight, bias))
+        return F.linear(features, weight, bias)

@@ -29,6 +29,8 @@ KERNELS = tuple(
 )
 #: Steps inside them that repeat, by module.
 STEPS = (("lrt_kernels.delta_rule", "chunk_step"),)
+#: Where a route norms and rotates a mixer's keys.
+PLACES = ("lrt_kernels.inject_kv", "lrt_lab.routes.base")
 
 
 def part_names(decoder: Decoder) -> dict[str, str]:
@@ -105,6 +107,7 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
             stack.enter_context(kernels_once(repeats))
             once(decoder, repeats, replace)
         count(decoder, counter, replace)
+        stack.enter_context(placing(counter, part_names(decoder)["route"]))
         stack.enter_context(kept(decoder, counter))
         stack.enter_context(FusedAttention(counter))
         stack.enter_context(counter)
@@ -204,7 +207,7 @@ def kernels_once(repeats: Repeats) -> Iterator[None]:
                 return run(*args, **options)
 
             # A mixer and a route may call the same one: what it takes is the caller's.
-            key = "kernel", name, repeats.counter.part
+            key = "kernel", name, repeats.counter.part, repeats.counter.around
             return repeats.call(key, positional, (args, options))
 
         return counted
@@ -222,6 +225,28 @@ def kernels_once(repeats: Repeats) -> Iterator[None]:
     finally:
         for place, name, run in changed:
             setattr(place, name, run)
+
+
+@contextmanager
+def placing(counter: Counter, route: str) -> Iterator[None]:
+    """Count the norm and rotation of keys under their mixer, though the route's pass does them."""
+
+    def by(run: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            with counter.inside(counter.around if counter.part == route else counter.part):
+                return run(*args, **options)
+
+        return counted
+
+    modules = [sys.modules[name] for name in PLACES]
+    before = [vars(module)["place_heads"] for module in modules]
+    try:
+        for module, run in zip(modules, before, strict=True):
+            module.place_heads = by(run)  # type: ignore[attr-defined]
+        yield
+    finally:
+        for module, run in zip(modules, before, strict=True):
+            module.place_heads = run  # type: ignore[attr-defined]
 
 
 def count(decoder: Decoder, counter: Counter, replace: Wrap) -> None:

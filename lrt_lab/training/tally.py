@@ -166,7 +166,7 @@ class Counter(TorchDispatchMode):
     def __init__(self, tally: Tally) -> None:
         super().__init__()
         self.tally = tally
-        self.part = OUTSIDE
+        self.part = self.around = OUTSIDE
         self.since, self.parts = [0], [OUTSIDE]
         self.known: dict[Any, tuple[str, Any]] = {}
         #: Storages of parameters, which are kept anyway.
@@ -177,12 +177,14 @@ class Counter(TorchDispatchMode):
 
     @contextmanager
     def inside(self, part: str) -> Iterator[None]:
-        """Count under this part; the innermost one holds."""
-        outer = self.part
+        """Count under this part; the innermost one holds, ``around`` is the one about it."""
+        outer, around = self.part, self.around
+        self.around = outer
         self.enter(part)
         try:
             yield
         finally:
+            self.around = around
             self.enter(outer)
 
     def enter(self, part: str) -> None:

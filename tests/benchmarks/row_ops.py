@@ -17,6 +17,16 @@ MOVED: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "slot_gate": lambda d, e: (3 * d * e, 5 * d * e),
     # One slot: state and direction in, state out; back also the gradient in and two out.
     "slot_reflect": lambda d, e: (3 * d * e, 5 * d * e),
+    # One K/V head of d: keys, values and memory's in, two logits, two out; back also both gradients
+    # in, and one out for each input.
+    "inject_kv": lambda d, e: (6 * d * e + 8, 10 * d * e + 16),
+    # State and projected cache in, two gates' float32 logits, the state out; back also the gradient
+    # in, and one out for each input.
+    "merge_cache": lambda d, e: (3 * d * e + 8 * d, 5 * d * e + 16 * d),
+    # State and cache in, cache out; back the gradient in and one out for each.
+    "update_cache": lambda d, e: (3 * d * e, 5 * d * e),
+    # Product and float32 logits in, state out; back the gradient in and one out for each.
+    "gated_product": lambda d, e: (2 * d * e + 4 * d, 3 * d * e + 8 * d),
 }
 
 

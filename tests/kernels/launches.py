@@ -7,11 +7,18 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lrt_kernels.gpu import dense_aggregate, depth_read, slot_compact
+from lrt_kernels.gpu import (
+    dense_aggregate,
+    depth_read,
+    gated_product,
+    inject_kv,
+    merge_cache,
+    slot_compact,
+)
 from lrt_kernels.gpu.launch import Launch
 
 #: Few rows: a compiled kernel is the same for any number of them.
-ROWS, WIDTH, SOURCES = 64, 1024, 17
+ROWS, WIDTH, SOURCES, HEAD = 64, 1024, 17, 128
 
 
 def launches() -> Iterator[tuple[str, Launch]]:
@@ -26,6 +33,12 @@ def launches() -> Iterator[tuple[str, Launch]]:
     for ways in (1, 4):
         for launch in dense_aggregates(ways):
             yield f"W={ways}", launch
+    for launch in keys_values():
+        yield f"H=1 w={HEAD}", launch
+    for launch in caches():
+        yield "", launch
+    for launch in products():
+        yield "", launch
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -62,3 +75,37 @@ def dense_aggregates(ways: int) -> list[Launch]:
     forward, sums = dense_aggregate.plan_forward(weights, sources)
     backward, _ = dense_aggregate.plan_backward(sums, weights, sources)
     return [*forward, *backward]
+
+
+def keys_values() -> list[Launch]:
+    k = torch.zeros(ROWS, 1, HEAD, dtype=torch.bfloat16)
+    table = [torch.zeros(ROWS, HEAD // 2, dtype=torch.bfloat16) for _ in range(2)]
+    mixed = (k, k, torch.zeros(ROWS, 2), k, k, *table, 1e-6)
+    placed = (k, None, None, None, None, *table, 1e-6)
+    return [
+        plan
+        for given in (mixed, placed)
+        for plan in (
+            inject_kv.plan_forward(*given)[0],
+            inject_kv.plan_backward(k, k, *given)[0],
+        )
+    ]
+
+
+def caches() -> list[Launch]:
+    h = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16)
+    given = (h, h, h.float(), h.float(), torch.zeros(1), torch.zeros(1))
+    return [
+        merge_cache.plan_merge(*given)[0],
+        merge_cache.plan_merge_backward(h, *given)[0],
+        merge_cache.plan_update(None, h, h, False, 1e-6)[0],
+        merge_cache.plan_update(h, h, h, False, 1e-6)[0],
+    ]
+
+
+def products() -> list[Launch]:
+    p = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16)
+    return [
+        gated_product.plan_forward(p, p.float(), 1e-6, p.dtype)[0],
+        gated_product.plan_backward(p, p, p.float(), 1e-6)[0],
+    ]

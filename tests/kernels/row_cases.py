@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lrt_kernels import slot_compact, slot_gate, slot_reflect
+from lrt_kernels import (
+    Placement,
+    gated_product,
+    inject_kv,
+    merge_cache,
+    place_heads,
+    slot_compact,
+    slot_gate,
+    slot_reflect,
+    update_cache,
+)
 from tests.kernels.interpreter import normal
 
 
@@ -79,4 +89,94 @@ CASES["slot_compact"] = Case(
         *(normal(d, d, seed=3 + s, dtype=dtype) for s in range(2)),
     ],
     lambda backend, g, m, *w: slot_compact(g, w, m, 1e-3, backend),
+)
+
+
+def heads(n: int, w: int, dtype: torch.dtype, count: int, *seeds: int) -> list[Tensor]:
+    return [normal(n, count, w, seed=seed, dtype=dtype) for seed in seeds]
+
+
+def angles(n: int, x: Tensor) -> Placement:
+    """Of n positions, or of every position of a row of n / 2 where that is whole."""
+    rows = n // 2 if n % 2 == 0 else n
+    half = x.shape[-1] // 2
+    # No generator: this is called inside a compiled graph. Sixteenths are exact in every dtype.
+    angle = ((5 * torch.arange(rows * half) % 37 - 18) / 16).reshape(rows, 1, half).to(x)
+    return Placement(1e-3, (angle.cos(), angle.sin()))
+
+
+def injected(backend: str, k: Tensor, v: Tensor, logits: Tensor, *memory: Tensor) -> Tensor:
+    n, rows = len(k), len(k) // (2 if len(k) % 2 == 0 else 1)
+    lead = [x.view(n // rows, rows, *x.shape[1:]) for x in (k, v, logits, *memory)]
+    return torch.cat(inject_kv(*lead, place=angles(n, k), backend=backend), dim=-1)
+
+
+CASES["place_heads"] = Case(
+    "inject_kv",
+    lambda n, w, dtype: heads(n, w, dtype, 3, 1),
+    lambda backend, x: place_heads(
+        x.view(-1, len(x) // (2 - len(x) % 2), *x.shape[1:]), angles(len(x), x), backend
+    ),
+    gpu_width=128,
+)
+CASES["place_heads, odd, norm alone"] = Case(
+    "inject_kv",
+    lambda n, w, dtype: heads(n, w - 1, dtype, 1, 1),
+    lambda backend, x: place_heads(x, Placement(1e-3), backend),
+    gpu_width=128,
+)
+CASES["inject_kv"] = Case(
+    "inject_kv",
+    lambda n, w, dtype: [
+        *heads(n, w, dtype, 1, 1, 2),
+        normal(n, 2, seed=3, dtype=wide(dtype)),
+        *heads(n, w, dtype, 1, 4, 5),
+    ],
+    injected,
+    gates=(2,),
+    gpu_width=128,
+)
+CASES["inject_kv, no memory"] = Case(
+    "inject_kv",
+    lambda n, w, dtype: [*heads(n, w, dtype, 2, 1, 2), normal(n, 4, seed=3, dtype=wide(dtype))],
+    lambda backend, k, v, logits: torch.cat(inject_kv(k, v, logits, backend=backend), dim=-1),
+    gates=(2,),
+    gpu_width=128,
+)
+
+
+CASES["merge_cache"] = Case(
+    "merge_cache",
+    lambda n, d, dtype: [
+        *(normal(n, d, seed=s, dtype=dtype) for s in (1, 2)),
+        *(normal(n, d, seed=s, dtype=wide(dtype)) for s in (3, 4)),
+        *(normal(1, seed=s, dtype=wide(dtype)) for s in (5, 6)),
+    ],
+    lambda backend, *x: merge_cache(*x, backend),
+    gates=(2, 3, 4, 5),
+)
+CASES["update_cache"] = Case(
+    "merge_cache",
+    lambda n, d, dtype: [normal(n, d, seed=s, dtype=dtype) for s in (1, 2)],
+    lambda backend, h, cache: update_cache(h, cache, False, 1e-3, backend),
+)
+
+
+CASES["gated_product"] = Case(
+    "gated_product",
+    lambda n, d, dtype: [
+        normal(n, d, seed=1, dtype=dtype),
+        normal(n, d, seed=2, dtype=wide(dtype)),
+    ],
+    lambda backend, p, logits: gated_product(p, logits, 1e-3, backend=backend),
+    gates=(1,),
+)
+CASES["gated_product, no norm"] = Case(
+    "gated_product",
+    lambda n, d, dtype: [
+        normal(n, d, seed=1, dtype=dtype),
+        normal(n, d, seed=2, dtype=wide(dtype)),
+    ],
+    lambda backend, p, logits: gated_product(p, logits, None, wide(p.dtype), backend),
+    gates=(1,),
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lrt_kernels import Placement, place_heads
 from lrt_lab.errors import UserError
 from lrt_lab.frame import Frame
 from lrt_lab.layers import Shape, rms_norm, rotary_table, rotate
@@ -21,8 +22,8 @@ from tests.support.models import documents, randomise, tokens
 WIDTH, LENGTH = 8, 7
 
 
-def through(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return k, v
+def through(x: Tensor, k: Tensor, v: Tensor, place: Placement) -> tuple[Tensor, Tensor]:
+    return place_heads(k, place), v
 
 
 def mixer(**options) -> Attention:
@@ -108,8 +109,8 @@ def test_injection_comes_before_norm_and_rotation() -> None:
     attention, x = mixer(), random(2, LENGTH, WIDTH)
     at = Frame(tokens(LENGTH)).at(range(LENGTH), LENGTH)
     plain, _ = attention(x, at, None, through)
-    keys, _ = attention(x, at, None, lambda x, k, v: (3 * k, v))
-    values, _ = attention(x, at, None, lambda x, k, v: (k, 3 * v))
+    keys, _ = attention(x, at, None, lambda x, k, v, place: through(x, 3 * k, v, place))
+    values, _ = attention(x, at, None, lambda x, k, v, place: through(x, k, 3 * v, place))
     # Up to the eps in the norm.
     assert error(keys, plain) <= 1e-5
     assert error(values, 3 * plain) <= SAME
@@ -121,10 +122,10 @@ def test_the_port_sees_the_read_of_the_keys() -> None:
     at = Frame(tokens(LENGTH)).at(range(LENGTH), LENGTH)
     reads = tuple(random(2, LENGTH, WIDTH, seed=seed) for seed in range(3))
 
-    def port(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def port(x: Tensor, k: Tensor, v: Tensor, place: Placement) -> tuple[Tensor, Tensor]:
         assert torch.equal(x, reads[1])
         assert k.shape == v.shape == (2, LENGTH, 1, WIDTH // 2)
-        return k, v
+        return through(x, k, v, place)
 
     attention(reads, at, None, port)
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lrt_kernels import Placement
 from lrt_lab.backbones import PreNorm
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import View
@@ -38,10 +39,11 @@ class ReleaseAttention(Attention):
         )
 
     def forward(self, reads, at: View, buffer, inject):
-        def with_values(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        def with_values(x: Tensor, k: Tensor, v: Tensor, place: Placement) -> tuple[Tensor, Tensor]:
+            # Keys take the place of this release, as queries do, and not the one that is given.
             k, v = inject(x, k, v)
             gate = 2 * torch.sigmoid(F.linear(x, self.table_gate)).unsqueeze(-1)
-            return k, v + gate * F.embedding(at.ids, self.table).view_as(v)
+            return self.place(k, at), v + gate * F.embedding(at.ids, self.table).view_as(v)
 
         return super().forward(reads, at, buffer, with_values)
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lrt_kernels import Placement
 from lrt_lab.backbones import PreNorm
 from lrt_lab.backbones.prenorm import Stream
 from lrt_lab.decoder import Decoder
@@ -46,12 +47,13 @@ class TrunkAttention(Attention):
             self.table_gate = parameter(self.kv_heads, GATED, init=constant(0.0), role="matrix")
 
     def forward(self, reads, at: View, buffer, inject):
-        def with_values(x: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        def with_values(x: Tensor, k: Tensor, v: Tensor, place: Placement) -> tuple[Tensor, Tensor]:
+            # Keys take the place of this release, as queries do, and not the one that is given.
             k, v = inject(x, k, v)
             if self.embeds:
                 gate = 3 * torch.sigmoid(F.linear(x[..., :GATED], self.table_gate)).unsqueeze(-1)
                 v = v + gate * F.embedding(at.ids, self.table).view_as(v)
-            return k, v
+            return self.place(k, at), v
 
         return super().forward(reads, at, buffer, with_values)
 

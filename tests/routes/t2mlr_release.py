@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from lrt_kernels import Placement
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import View
-from lrt_lab.layers import SwiGLU, rotate
+from lrt_lab.layers import SwiGLU
 from lrt_lab.mixers import Attention
 from lrt_lab.routes import T2MLR
 
@@ -21,9 +22,9 @@ FIRST, LAST = 1, 3
 class LlamaAttention(Attention):
     """Rotation by +theta, no norm of queries and keys."""
 
-    def place(self, x: Tensor, at: View) -> Tensor:
-        cos, sin = at.rotary(self.head_dim, self.rotary_base, x.dtype)
-        return rotate(x, (cos, -sin))
+    def placement(self, at: View, dtype: torch.dtype) -> Placement:
+        cos, sin = at.rotary(self.head_dim, self.rotary_base, dtype)
+        return Placement(None, (cos, -sin))
 
 
 class LlamaDecoder(Decoder):

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
+from lrt_kernels.merge_cache import GROW, SHRINK
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.routes import T2MLR
-from lrt_lab.routes.t2mlr import EPS, GROW, SHRINK
+from lrt_lab.routes.t2mlr import EPS
 from lrt_lab.schedules import MiddleJacobi
 from tests.routes.t2mlr_release import GATE, release_gate, release_model
 from tests.support.compare import error

@@ -14,8 +14,9 @@ from lrt_lab.backbones import Backbone
 from lrt_lab.decoder import Decoder
 from lrt_lab.layers import RMSNorm, SquaredReLU, rms_norm
 from lrt_lab.mixers import Attention
+from lrt_lab.routes import LRT, T2MLR, FullBandwidth, NoRoute, Route
 from lrt_lab.training.meter import prefilled
-from lrt_lab.training.tally import PER_INPUT, PER_OUTPUT, Counter, Tally
+from lrt_lab.training.tally import PER_INPUT, PER_OUTPUT, Counter, Tally, Work
 from tests.support.registry import exported
 
 PAGE = (Path(__file__).parents[2] / "docs/pointwise.md").read_text()
@@ -68,6 +69,20 @@ def test_every_backbone_has_a_row() -> None:
 @pytest.mark.parametrize("sizes", [p.values for p in SIZES], ids=[p.id for p in SIZES])
 def test_closed_forms_are_what_is_executed(name: str, sizes: tuple[int, ...]) -> None:
     assert executed(name, *sizes) == closed(name, *sizes)
+
+
+@pytest.mark.parametrize("route", [LRT, T2MLR, FullBandwidth])
+def test_norm_and_rotation_of_keys_count_under_their_mixer(route: type[Route]) -> None:
+    def mixing(route: Route, **options) -> Work:
+        with torch.device("meta"):
+            mixer = Attention(heads=2, kv_heads=1, **options)
+            model = Decoder(16, 3, 23, None, route, mixer, SquaredReLU(24))
+        return prefilled(model, 8).work["mixer Attention"]
+
+    assert mixing(route()) == mixing(NoRoute())
+    # Three blocks, 8 positions, one head of keys and two of queries, 8 features each.
+    normed = mixing(route()).pointwise - mixing(route(), qk_norm=False).pointwise
+    assert normed == 3 * 8 * 3 * (3 * 8 + 2)
 
 
 @pytest.mark.parametrize(("name", "count", "of"), OPERATIONS, ids=lambda value: str(value))
