@@ -12,6 +12,7 @@ from lrt_kernels.depth_bank import Scored, read_scored, score_source
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score, head_queries
 from lrt_kernels.gated_product import gated_product
 from lrt_kernels.inject_kv import Placement, inject_kv, place_heads, rotate
+from lrt_kernels.linear_cross_entropy import linear_cross_entropy
 from lrt_kernels.merge_cache import merge_cache, update_cache
 from lrt_kernels.normed_scores import gelu_mix, normed_scores
 from lrt_kernels.precision import alike, no_autocast, wide
@@ -43,6 +44,7 @@ __all__ = [
     "head_queries",
     "inject_kv",
     "l2_norm",
+    "linear_cross_entropy",
     "merge_cache",
     "no_autocast",
     "normed_scores",

@@ -17,6 +17,7 @@ OPS = (
     "depth_read",
     "gated_product",
     "inject_kv",
+    "linear_cross_entropy",
     "merge_cache",
     "normed_scores",
     "short_conv",

@@ -7,10 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from lrt_kernels import linear_cross_entropy
 from lrt_lab.data.batch import IGNORED
 from lrt_lab.decoder import Decoder
 from lrt_lab.frame import Frame
 from lrt_lab.schedules import Clock, Schedule
+
+#: Kinds of devices on which the head's scores are made in chunks.
+CHUNKED = frozenset({"cuda"})
 
 
 def training_loss(
@@ -35,15 +39,26 @@ def training_loss(
             terms.append(scored.hidden.new_zeros((), dtype=wide))
             continue
         own = pick(targets, scored.positions)
-        if decoder.recompute and torch.is_grad_enabled():
-            # Scores of a large vocabulary outweigh all that a pass leaves.
-            losses = checkpoint(token_losses, decoder, scored.hidden, own, use_reentrant=False)
-        else:
-            losses = token_losses(decoder, scored.hidden, own)
         # What is ignored counts as zero; a pass over few positions may predict nothing at all.
-        mean = losses.sum() / (own != IGNORED).sum().clamp(min=1)
+        mean = total_loss(decoder, scored.hidden, own) / (own != IGNORED).sum().clamp(min=1)
         terms.append(scored.weight * mean)
     return torch.stack(terms).sum()
+
+
+def total_loss(decoder: Decoder, hidden: Tensor, targets: Tensor) -> Tensor:
+    """The sum of `token_losses`.
+
+    On a CUDA device scores are made in chunks and none are kept: those of a large vocabulary
+    outweigh all that a pass leaves. On a CPU chunks are slower than all scores at once and round
+    differently, and records of suites that run there are to stay as they are. The products are the
+    same, so what the meter counts holds for both. A model that alters its scores has all of them.
+    """
+    own = getattr(decoder.logits, "__func__", None) is Decoder.logits
+    if own and hidden.device.type in CHUNKED:
+        return linear_cross_entropy(hidden, decoder.head, targets, IGNORED)
+    if decoder.recompute and torch.is_grad_enabled():
+        return checkpoint(token_losses, decoder, hidden, targets, use_reentrant=False).sum()
+    return token_losses(decoder, hidden, targets).sum()
 
 
 def pick(targets: Tensor, positions: range) -> Tensor:
