@@ -49,9 +49,10 @@ def total_loss(decoder: Decoder, hidden: Tensor, targets: Tensor) -> Tensor:
     """The sum of `token_losses`.
 
     On a CUDA device scores are made in chunks and none are kept: those of a large vocabulary
-    outweigh all that a pass leaves. On a CPU chunks are slower than all scores at once and round
-    differently, and records of suites that run there are to stay as they are. The products are the
-    same, so what the meter counts holds for both. A model that alters its scores has all of them.
+    outweigh all that a pass leaves. On a CPU chunks are slower up to some thousand tokens of
+    vocabulary and round differently, and records of suites that run there are to stay as they are.
+    The products are the same, so what the meter counts holds for both. A model that alters its
+    scores has all of them.
     """
     own = getattr(decoder.logits, "__func__", None) is Decoder.logits
     if own and hidden.device.type in CHUNKED:
