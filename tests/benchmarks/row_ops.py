@@ -20,6 +20,9 @@ MOVED: dict[str, Callable[[int, int], tuple[int, int]]] = {
     # One K/V head of d: keys, values and memory's in, two logits, two out; back also both gradients
     # in, and one out for each input.
     "inject_kv": lambda d, e: (6 * d * e + 8, 10 * d * e + 16),
+    # Three heads of d in and out; back the gradient and heads in, and one out. Angles, which rows
+    # of a batch share, are left out.
+    "place_heads": lambda d, e: (6 * d * e, 9 * d * e),
     # State and projected cache in, two gates' float32 logits, the state out; back also the gradient
     # in, and one out for each input.
     "merge_cache": lambda d, e: (3 * d * e + 8 * d, 5 * d * e + 16 * d),

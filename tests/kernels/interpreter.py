@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -52,3 +53,8 @@ def configure(monkeypatch: pytest.MonkeyPatch, warps: int, stages: int) -> None:
 
     run = Launch.run
     monkeypatch.setattr(Launch, "run", lambda self: run(replace(self, warps=warps, stages=stages)))
+
+
+def tile(monkeypatch: pytest.MonkeyPatch, op: str, numbers: int) -> None:
+    """Let a program of an operation's row kernels take so many numbers from here on."""
+    monkeypatch.setattr(import_module(f"lrt_kernels.gpu.{op}"), "TILE", numbers)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lrt_kernels.gpu.launch import rows_per_program
-from tests.kernels.interpreter import interpreted, value_and_gradients
+from tests.kernels.interpreter import interpreted, tile, value_and_gradients
 from tests.kernels.row_cases import CASES
 from tests.support.compare import SAME, error, rms_error
 
@@ -42,6 +42,21 @@ def test_narrow_inputs(name: str, dtype: torch.dtype, bounds: tuple[float, ...])
     found = [rms_error(actual, expected) for actual, expected in zip(ours, exact, strict=True)]
     allowed = [bounds[0], *(bounds[2 if i in case.gates else 1] for i in range(len(inputs)))]
     assert all(map(float.__le__, found, allowed)), (found, allowed)
+
+
+@interpreted
+@each_case
+def test_any_rows_per_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two programs or more, however many rows each of them has."""
+    case = CASES[name]
+    inputs = case.inputs(5, WIDTH, torch.float64)
+    expected = value_and_gradients(case.on("reference"), inputs)
+    for rows in (1, 4):
+        tile(monkeypatch, case.op, 8 * rows)
+        for actual, wanted in zip(
+            value_and_gradients(case.on("triton"), inputs), expected, strict=True
+        ):
+            assert (actual - wanted).abs().max() <= SAME * max(1.0, wanted.abs().max())
 
 
 @interpreted
