@@ -28,7 +28,17 @@ OPS = (
 )
 #: Those of them that have Triton kernels.
 KERNELS = frozenset(
-    {"dense_aggregate", "depth_read", "gated_product", "inject_kv", "merge_cache", "slot_compact"}
+    {
+        "dense_aggregate",
+        "depth_read",
+        "gated_product",
+        "inject_kv",
+        "merge_cache",
+        "normed_scores",
+        "sinkhorn",
+        "slot_compact",
+        "stream_mix",
+    }
 )
 
 # Looked up, not imported: a machine without a GPU never loads it.

@@ -19,26 +19,51 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lrt_kernels.backend import Backend, choose
+from lrt_kernels.checks import check_rows, check_tensor
 from lrt_kernels.precision import no_autocast, wide
 
 
 def normed_scores(
-    x: Tensor, weight: Tensor, gain: Tensor | None = None, eps: float = 1e-6, centre: bool = False
+    x: Tensor,
+    weight: Tensor,
+    gain: Tensor | None = None,
+    eps: float = 1e-6,
+    centre: bool = False,
+    backend: Backend = "auto",
 ) -> Tensor:
     """Scores ``(..., K)`` of states ``(..., d)`` by a map ``(K, d)``.
 
     Args:
-        x: ``(..., d)``.
+        x: ``(..., d)``, each row in one piece; bfloat16, float16, float32 or float64.
         weight: ``(K, d)``.
         gain: ``(d,)`` of the norm; None is ones.
         eps: inside the root.
         centre: subtract each state's mean (LayerNorm) or not (RMSNorm).
+        backend: "auto" takes the kernels on a CUDA device and the reference elsewhere. The kernels'
+            gradients are the same bits every time, and cannot be differentiated again.
+
+    Raises:
+        ValueError: naming an argument of the wrong shape, dtype, device or layout.
     """
+    if x.dim() < 1 or not x.shape[-1]:
+        raise ValueError(f"x has shape {tuple(x.shape)}: give (..., d), d above 0")
+    d = x.shape[-1]
+    check_rows(x, "x", tuple(x.shape), x.device)
+    if weight.dim() != 2 or not len(weight):
+        raise ValueError(f"weight has shape {tuple(weight.shape)}: give (K, {d}), K above 0")
+    check_tensor(weight, "weight", (len(weight), d), x.device)
+    if gain is not None:
+        check_tensor(gain, "gain", (d,), x.device)
     with no_autocast(x.device.type):
         dtype = wide(x.dtype)
-        flat, weight = x.to(dtype).reshape(-1, x.shape[-1]), weight.to(dtype)
-        gain = None if gain is None else gain.to(dtype)
-        scores: Tensor = _Scores.apply(flat, weight, gain, eps, centre)
+        weight, gain = weight.to(dtype), None if gain is None else gain.to(dtype)
+        scores: Tensor
+        if choose("normed_scores", backend, x.device) == "reference":
+            scores = _Scores.apply(x.to(dtype).reshape(-1, d), weight, gain, eps, centre)
+        else:
+            rows = _rows(weight, gain, centre).contiguous()
+            scores, *_ = _op(x.contiguous().view(-1, d), rows, float(eps), centre)
     return scores.view(*x.shape[:-1], -1)
 
 
@@ -83,6 +108,51 @@ class _Scores(torch.autograd.Function):
 def _rows(weight: Tensor, gain: Tensor | None, centre: bool) -> Tensor:
     rows = weight if gain is None else weight * gain
     return rows - rows.mean(-1, keepdim=True) if centre else rows
+
+
+@torch.library.custom_op("lrt_kernels::normed_scores", mutates_args=())
+def _op(x: Tensor, rows: Tensor, eps: float, centre: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores ``(N, K)`` of ``(N, d)`` by `_rows`, r ``(N,)`` and c ``(N,)``, empty if not centred.
+
+    Rows and all results are in x's dtype or float32, the wider.
+    """
+    from lrt_kernels.gpu import normed_scores as kernels
+
+    return kernels.forward(x, rows, eps, centre)
+
+
+@torch.library.custom_op("lrt_kernels::normed_scores_backward", mutates_args=())
+def _op_backward(
+    grad: Tensor, x: Tensor, rows: Tensor, scores: Tensor, inverse: Tensor, mean: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of x and rows."""
+    from lrt_kernels.gpu import normed_scores as kernels
+
+    return kernels.backward(grad, x, rows, (scores, inverse, mean))
+
+
+@_op.register_fake
+def _(x, rows, eps, centre):  # type: ignore[no-untyped-def]
+    n = x.shape[0]
+    return rows.new_empty(n, len(rows)), rows.new_empty(n), rows.new_empty(n if centre else 0)
+
+
+@_op_backward.register_fake
+def _(grad, x, rows, scores, inverse, mean):  # type: ignore[no-untyped-def]
+    return torch.empty_like(x), torch.empty_like(rows)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, rows, _, _ = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(x, rows, *output)
+
+
+def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    return *_op_backward(grad.contiguous(), *ctx.saved_tensors), None, None
+
+
+_op.register_autograd(_differentiate, setup_context=_save)
 
 
 def gelu_mix(scores: Tensor, weight: Tensor, approximate: str = "none") -> Tensor:

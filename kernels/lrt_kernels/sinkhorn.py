@@ -24,28 +24,52 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lrt_kernels.backend import Backend, choose
+from lrt_kernels.checks import check_tensor
 from lrt_kernels.precision import wide
 
 Axis = Literal["source", "destination"]
 
 
 def sinkhorn(
-    logits: Tensor, iterations: int = 20, eps: float = 1e-6, exact: Axis = "source"
+    logits: Tensor,
+    iterations: int = 20,
+    eps: float = 1e-6,
+    exact: Axis = "source",
+    backend: Backend = "auto",
 ) -> Tensor:
     """Near doubly stochastic matrices ``(..., source, destination)``, float32 or wider.
 
     Args:
-        logits: ``(..., n, n)``, axes source and destination.
+        logits: ``(..., n, n)``, axes source and destination; bfloat16, float16, float32 or float64.
         iterations: T, at least 1.
         eps: in every denominator and on the first softmax; the paper has none, DeepSeek 1e-6.
         exact: the axis whose sums are one at the end, since it is normalised last.
+        backend: "auto" takes the kernels on a CUDA device and the reference elsewhere. The kernels'
+            gradients are the same bits every time, and cannot be differentiated again.
+
+    Raises:
+        ValueError: naming an argument of the wrong shape, dtype or value.
     """
+    if logits.dim() < 2 or logits.shape[-1] != logits.shape[-2] or not logits.shape[-1]:
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)}: give (..., n, n), source and destination"
+        )
+    check_tensor(logits, "logits", tuple(logits.shape), logits.device)
+    if iterations < 1:
+        raise ValueError(f"iterations={iterations}: give at least 1")
+    if exact not in ("source", "destination"):
+        raise ValueError(f"exact={exact!r}: give source or destination")
     n = logits.shape[-1]
+    flat = logits.to(wide(logits.dtype)).reshape(-1, n, n)
+    scaled: Tensor
+    if choose("sinkhorn", backend, logits.device) == "triton":
+        scaled = _op(flat.contiguous(), iterations, float(eps), exact == "destination")
+        return scaled.view(logits.shape)
     # Axes (q, p, matrices): sums over a leading axis run over whole vectors of matrices.
     order = (1, 2, 0) if exact == "source" else (2, 1, 0)
-    logits_QPM = logits.to(wide(logits.dtype)).reshape(-1, n, n).permute(order)
-    kernel_QPM = torch.softmax(logits_QPM.contiguous(), dim=1) + eps
-    scaled: Tensor = _Balance.apply(kernel_QPM, iterations, eps)
+    kernel_QPM = torch.softmax(flat.permute(order).contiguous(), dim=1) + eps
+    scaled = _Balance.apply(kernel_QPM, iterations, eps)
     back = (2, 0, 1) if exact == "source" else (2, 1, 0)
     # Matrices in one piece each: products of many small matrices loop over any other layout.
     return scaled.permute(back).contiguous().view(logits.shape)
@@ -95,3 +119,44 @@ class _Balance(torch.autograd.Function):
             grad_kernel += grad_a * v[t]
             grad_v = grad_v + (kernel * grad_a).sum(0)
         return grad_kernel - v[1].square() * grad_v, None, None
+
+
+@torch.library.custom_op("lrt_kernels::sinkhorn", mutates_args=())
+def _op(logits: Tensor, iterations: int, eps: float, transposed: bool) -> Tensor:
+    """Matrices ``(N, n, n)`` of logits, whose axes are (q, p), or (p, q) if transposed."""
+    from lrt_kernels.gpu import sinkhorn as kernels
+
+    return kernels.forward(logits, iterations, eps, transposed)
+
+
+@torch.library.custom_op("lrt_kernels::sinkhorn_backward", mutates_args=())
+def _op_backward(
+    grad: Tensor, logits: Tensor, iterations: int, eps: float, transposed: bool
+) -> Tensor:
+    """The logits' gradient."""
+    from lrt_kernels.gpu import sinkhorn as kernels
+
+    return kernels.backward(grad, logits, iterations, eps, transposed)
+
+
+@_op.register_fake
+def _(logits, iterations, eps, transposed):  # type: ignore[no-untyped-def]
+    return torch.empty_like(logits)
+
+
+@_op_backward.register_fake
+def _(grad, logits, iterations, eps, transposed):  # type: ignore[no-untyped-def]
+    return torch.empty_like(logits)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    logits, *ctx.options = inputs
+    ctx.save_for_backward(logits)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (logits,) = ctx.saved_tensors
+    return _op_backward(grad.contiguous(), logits, *ctx.options), None, None, None
+
+
+_op.register_autograd(_differentiate, setup_context=_save)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lrt_kernels import dense_aggregate, depth_read
+from lrt_kernels import dense_aggregate, depth_read, stream_score
 
 #: One call of an operation: of its leaves, one by one.
 Form = Callable[..., Any]
@@ -125,16 +125,46 @@ def dense_aggregates(
     )
 
 
+def stream_scores(tokens: int, width: int, dtype: torch.dtype, streams: int = 4) -> Case:
+    """What an mHC unit's coefficients are made of: n read, n write and n^2 carry scores."""
+    entries, scores = streams * width, streams * (streams + 2)
+
+    def call(x: Tensor, weight: Tensor, backend: Any = "auto") -> Tensor:
+        return stream_score(x, weight, backend=backend)
+
+    def normed(x: Tensor, weight: Tensor) -> Tensor:
+        flat = x.float().flatten(-2)
+        return (flat * torch.rsqrt(flat.square().mean(-1, keepdim=True) + 1e-6)) @ weight.mT
+
+    # Kept in float32: the scores and one inverse root mean square. Back, both and the gradient.
+    state, kept = entries * dtype.itemsize, 4 * (scores + 1)
+    product = 2.0 * tokens * entries * scores
+    return Case(
+        "stream_mix",
+        f"scores, {tokens} tokens, {streams} streams of width {width}",
+        lambda device: normals(
+            device, ((tokens, streams, width), dtype), ((scores, entries), torch.float32)
+        ),
+        call,
+        normed,
+        {
+            "forward": Work(tokens * (state + kept), product),
+            "backward": Work(tokens * (2 * state + kept + 4 * scores), 2 * product),
+        },
+    )
+
+
 #: At the size of a test on one thread of a CPU, and at the size of training on a GPU.
 ON_CPU = [
     depth_reads(1024, 256, 9, torch.float32),
     dense_aggregates(1024, 256, 9, torch.float32),
+    stream_scores(1024, 256, torch.float32),
 ]
 ON_GPU = [
     make(32768, 1024, count, torch.bfloat16)
     for make in (depth_reads, dense_aggregates)
     for count in (9, 17)
-]
+] + [stream_scores(32768, 1024, torch.bfloat16)]
 
 
 def forms(case: Case, naive: str, backends: Sequence[str]) -> dict[str, Form]:

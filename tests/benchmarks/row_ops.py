@@ -30,6 +30,12 @@ MOVED: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "update_cache": lambda d, e: (3 * d * e, 5 * d * e),
     # Product and float32 logits in, state out; back the gradient in and one out for each.
     "gated_product": lambda d, e: (2 * d * e + 4 * d, 3 * d * e + 8 * d),
+    # Four streams and a coefficient each in, their mixture out.
+    "stream_read": lambda d, e: (5 * d * e + 16, 9 * d * e + 32),
+    # Four streams, a unit's output and 20 coefficients in, four streams out.
+    "stream_write, 4 streams": lambda d, e: (9 * d * e + 80, 14 * d * e + 160),
+    # 16 numbers in and out; back also the gradient in. Not the scales that backward makes anew.
+    "sinkhorn, 4 streams, exact at the source": lambda d, e: (128, 192),
 }
 
 

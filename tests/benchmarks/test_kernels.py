@@ -13,6 +13,7 @@ from tests.benchmarks.kernel_cases import (
     dense_aggregates,
     depth_reads,
     outputs,
+    stream_scores,
 )
 from tests.benchmarks.kernels import COMMITTED, COPY_RATE, GPU_TOKENS, predicted
 from tests.kernels.row_cases import CASES
@@ -20,6 +21,7 @@ from tests.kernels.row_cases import CASES
 SMALL = [
     depth_reads(5, 4, 3, torch.float32),
     dense_aggregates(5, 4, 3, torch.float32),
+    stream_scores(5, 4, torch.float32),
 ]
 
 
@@ -42,6 +44,14 @@ def test_bytes_of_an_aggregate() -> None:
     work = dense_aggregates(1, 1024, 17, torch.bfloat16).work
     assert work["forward"].bytes == pytest.approx(21 * 2048, rel=0.01)
     assert work["backward"].bytes == pytest.approx(38 * 2048, rel=0.01)
+
+
+def test_bytes_of_scores() -> None:
+    """The streams once forward; backward once more, and their gradient."""
+    work = stream_scores(1, 1024, torch.bfloat16).work
+    assert work["forward"].bytes == pytest.approx(4 * 2048, rel=0.02)
+    assert work["backward"].bytes == pytest.approx(8 * 2048, rel=0.02)
+    assert work["backward"].flops == 2 * work["forward"].flops == 4 * 4096 * 24
 
 
 def test_committed_numbers() -> None:

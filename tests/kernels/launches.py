@@ -13,7 +13,10 @@ from lrt_kernels.gpu import (
     gated_product,
     inject_kv,
     merge_cache,
+    normed_scores,
+    sinkhorn,
     slot_compact,
+    stream_mix,
 )
 from lrt_kernels.gpu.launch import Launch
 
@@ -39,6 +42,19 @@ def launches() -> Iterator[tuple[str, Launch]]:
         yield "", launch
     for launch in products():
         yield "", launch
+    for dtype in (torch.bfloat16, torch.float32):
+        kind = "" if dtype == torch.bfloat16 else " float32"
+        for outs in (1, 4):
+            for launch in streams(dtype, outs):
+                yield f"n=4 R={outs}{kind}", launch
+        for launch in scores(dtype, 24, 4 * WIDTH, False):
+            yield f"K=24{kind}", launch
+    # Hyper-Connections' coefficients, and a generator of MUDDFormer.
+    for count in (6, 68):
+        for launch in scores(torch.bfloat16, count, WIDTH, count == 6):
+            yield f"K={count}" + (" centred" if count == 6 else ""), launch
+    for launch in scaled():
+        yield "n=4", launch
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -109,3 +125,25 @@ def products() -> list[Launch]:
         gated_product.plan_forward(p, p.float(), 1e-6, p.dtype)[0],
         gated_product.plan_backward(p, p, p.float(), 1e-6)[0],
     ]
+
+
+def streams(dtype: torch.dtype, outs: int) -> list[Launch]:
+    x, carry = torch.zeros(ROWS, 4, WIDTH, dtype=dtype), torch.zeros(ROWS, 4, outs)
+    write, y = (None, None) if outs == 1 else (torch.zeros(ROWS, outs), x[:, 0].contiguous())
+    forward, mixed = stream_mix.plan_forward(x, carry, write, y)
+    backward, _ = stream_mix.plan_backward(mixed, x, carry, write, y)
+    return [forward, backward]
+
+
+def scores(dtype: torch.dtype, count: int, width: int, centre: bool) -> list[Launch]:
+    states, rows = torch.zeros(ROWS, width, dtype=dtype), torch.zeros(count, width)
+    forward, saved = normed_scores.plan_forward(states, rows, 1e-6, centre)
+    backward, *_ = normed_scores.plan_backward(saved[0], states, rows, saved)
+    return [forward, *backward]
+
+
+def scaled() -> list[Launch]:
+    logits = torch.zeros(ROWS, 4, 4)
+    forward, matrices = sinkhorn.plan_forward(logits, 20, 1e-6, False)
+    backward, _ = sinkhorn.plan_backward(matrices, logits, 20, 1e-6, False)
+    return [forward, *backward]

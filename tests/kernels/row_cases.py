@@ -13,13 +13,22 @@ from lrt_kernels import (
     gated_product,
     inject_kv,
     merge_cache,
+    normed_scores,
     place_heads,
+    sinkhorn,
     slot_compact,
     slot_gate,
     slot_reflect,
+    stream_read,
+    stream_score,
+    stream_write,
     update_cache,
 )
+from lrt_kernels.gpu.launch import rows_per_program
 from tests.kernels.interpreter import normal
+
+#: In the interpreter; a program's tile is 8 wide.
+WIDTH = 6
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Case:
         call: of a backend and those tensors; several results side by side.
         gates: which inputs are gates, whose gradients may be off by more.
         gpu_width: on a card.
+        block: rows of one program at `WIDTH`.
     """
 
     op: str
@@ -39,6 +49,7 @@ class Case:
     call: Callable[..., Tensor]
     gates: tuple[int, ...] = ()
     gpu_width: int = 1024
+    block: int = rows_per_program(8)
 
     def on(self, backend: str) -> Callable[..., Tensor]:
         """The call of the tensors alone."""
@@ -180,3 +191,69 @@ CASES["gated_product, no norm"] = Case(
     lambda backend, p, logits: gated_product(p, logits, None, wide(p.dtype), backend),
     gates=(1,),
 )
+
+
+def streams(n: int, d: int, dtype: torch.dtype, count: int = 4) -> Tensor:
+    return normal(n, count, d, seed=1, dtype=dtype)
+
+
+def layer_scores(backend: str, x: Tensor, weight: Tensor, gain: Tensor) -> Tensor:
+    return normed_scores(x, weight, gain, 1e-3, True, backend)
+
+
+CASES["normed_scores, centred"] = Case(
+    "normed_scores",
+    lambda n, d, dtype: [
+        normal(n, d, seed=1, dtype=dtype),
+        normal(6, d, seed=2, dtype=wide(dtype)),
+        normal(d, seed=3, dtype=wide(dtype)),
+    ],
+    layer_scores,
+    block=64,
+)
+CASES["normed_scores, many rows"] = Case(
+    "normed_scores",
+    lambda n, d, dtype: [
+        normal(n, d, seed=1, dtype=dtype),
+        normal(68, d, seed=2, dtype=wide(dtype)),
+    ],
+    lambda backend, x, weight: normed_scores(x, weight, None, 1e-3, True, backend),
+    block=32,
+)
+CASES["stream_score"] = Case(
+    "stream_mix",
+    lambda n, d, dtype: [
+        streams(n, d, dtype, 3),
+        normal(24, 3 * d, seed=2, dtype=wide(dtype)),
+    ],
+    lambda backend, x, weight: stream_score(x, weight, 1e-3, backend),
+    block=64,
+)
+CASES["stream_read"] = Case(
+    "stream_mix",
+    lambda n, d, dtype: [streams(n, d, dtype), normal(n, 4, seed=2, dtype=wide(dtype))],
+    lambda backend, x, read: stream_read(x, read, backend),
+    gates=(1,),
+)
+for count in (3, 4):
+    CASES[f"stream_write, {count} streams"] = Case(
+        "stream_mix",
+        lambda n, d, dtype, count=count: [
+            streams(n, d, dtype, count),
+            normal(n, count, count, seed=2, dtype=wide(dtype)),
+            normal(n, count, seed=3, dtype=wide(dtype)),
+            normal(n, d, seed=4, dtype=dtype),
+        ],
+        lambda backend, x, carry, write, y: stream_write(x, carry, write, y, backend),
+        gates=(1, 2),
+    )
+for exact, count, iterations in (("source", 4, 20), ("destination", 3, 4)):
+    CASES[f"sinkhorn, {count} streams, exact at the {exact}"] = Case(
+        "sinkhorn",
+        lambda n, d, dtype, count=count: [normal(n, count, count, seed=1, dtype=wide(dtype))],
+        lambda backend, logits, exact=exact, iterations=iterations: sinkhorn(
+            logits, iterations, 1e-6, exact, backend
+        ),
+        gates=(0,),
+        block=64,
+    )

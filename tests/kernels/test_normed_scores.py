@@ -1,4 +1,4 @@
-"""Scores over normed features and the generator's mixture, against their plain forms."""
+"""Scores over normed features and the generator's mixture: plain forms, kernels, wrong inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lrt_kernels import gelu_mix, normed_scores
-from tests.support.compare import error
+from lrt_kernels.normed_scores import _op
+from tests.kernels.interpreter import interpreted, normal, value_and_gradients
+from tests.support.compare import SAME, error
 
 D, K = 6, 3
 
@@ -73,3 +75,47 @@ def test_narrow_states_are_widened() -> None:
     assert torch.equal(
         mixed, gelu_mix(normed_scores(x.bfloat16().float(), weight, gain), weight[:, :K])
     )
+
+
+@interpreted
+@pytest.mark.parametrize("count", [K, 40], ids=["one kernel", "two kernels"])
+def test_programs_that_own_several_blocks(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And several of each: rows and features that are not multiples of a program's."""
+    from lrt_kernels.gpu import normed_scores as kernels
+
+    monkeypatch.setattr(kernels, "PROGRAMS", 4)
+    inputs = [normal(130, 70, seed=1), normal(count, 70, seed=2), normal(70, seed=3)]
+    ours = value_and_gradients(lambda *x: normed_scores(*x, 1e-3, True, "triton"), inputs)
+    plain = value_and_gradients(lambda *x: normed_scores(*x, 1e-3, True, "reference"), inputs)
+    for actual, expected in zip(ours, plain, strict=True):
+        assert error(actual, expected) <= SAME
+
+
+@interpreted
+@pytest.mark.parametrize("centre", [True, False], ids=["layer", "rms"])
+def test_registration(centre: bool) -> None:
+    x, rows = normal(2, D).requires_grad_(), normal(K, D, seed=1).requires_grad_()
+    assert set(torch.library.opcheck(_op, (x, rows, 1e-6, centre)).values()) == {"SUCCESS"}
+
+
+X, WEIGHT, GAIN = normal(2, D), normal(K, D), normal(D)
+WRONG = {
+    r"x has shape \(\): give": {"x": torch.ones(())},
+    r"x has shape \(2, 0\): give": {"x": normal(2, 0)},
+    "x is not contiguous along its last axis": {"x": normal(D, 2).mT},
+    "x is torch.int64: give one of": {"x": X.long()},
+    r"weight has shape \(6,\): give \(K, 6\)": {"weight": GAIN},
+    r"weight has shape \(0, 6\): give \(K, 6\)": {"weight": normal(0, D)},
+    r"weight has shape \(3, 5\), not \(3, 6\)": {"weight": normal(K, 5)},
+    "weight is on meta": {"weight": WEIGHT.to("meta")},
+    r"gain has shape \(3,\), not \(6,\)": {"gain": normal(K)},
+    "gain is torch.int64": {"gain": GAIN.long()},
+}
+
+
+@pytest.mark.parametrize("message", WRONG, ids=lambda m: m.split(" ")[0] + " " + m[-24:])
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+def test_wrong_inputs_are_named(message: str, backend: str) -> None:
+    given = {"x": X, "weight": WEIGHT, "gain": GAIN, "backend": backend}
+    with pytest.raises(ValueError, match=message):
+        normed_scores(**given | WRONG[message])

@@ -5,24 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lrt_kernels.gpu.launch import rows_per_program
 from tests.kernels.interpreter import interpreted, tile, value_and_gradients
-from tests.kernels.row_cases import CASES
+from tests.kernels.row_cases import CASES, WIDTH
 from tests.support.compare import SAME, error, rms_error
-
-WIDTH = 6
-#: Rows of one program at this width.
-BLOCK = rows_per_program(8)
 
 each_case = pytest.mark.parametrize("name", CASES)
 
 
 @interpreted
 @each_case
-@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK + 1])
-def test_ragged_rows(name: str, rows: int) -> None:
+@pytest.mark.parametrize("beside", [None, -1, 1], ids=["one", "block - 1", "block + 1"])
+def test_ragged_rows(name: str, beside: int | None) -> None:
     case = CASES[name]
-    inputs = case.inputs(rows, WIDTH, torch.float64)
+    inputs = case.inputs(1 if beside is None else case.block + beside, WIDTH, torch.float64)
     both = (value_and_gradients(case.on(backend), inputs) for backend in ("triton", "reference"))
     for actual, expected in zip(*both, strict=True):
         assert (actual - expected).abs().max() <= SAME * max(1.0, expected.abs().max())
@@ -36,7 +31,7 @@ def test_ragged_rows(name: str, rows: int) -> None:
 def test_narrow_inputs(name: str, dtype: torch.dtype, bounds: tuple[float, ...]) -> None:
     """Against float64 on the same, already rounded inputs: output, gradients, gates' gradients."""
     case = CASES[name]
-    inputs = case.inputs(BLOCK + 1, WIDTH, dtype)
+    inputs = case.inputs(case.block + 1, WIDTH, dtype)
     ours = value_and_gradients(case.on("triton"), inputs)
     exact = value_and_gradients(case.on("reference"), inputs, torch.float64)
     found = [rms_error(actual, expected) for actual, expected in zip(ours, exact, strict=True)]
@@ -63,7 +58,7 @@ def test_any_rows_per_program(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @each_case
 def test_the_same_bits_twice(name: str) -> None:
     case = CASES[name]
-    inputs = case.inputs(2 * BLOCK + 1, WIDTH, torch.float32)
+    inputs = case.inputs(2 * case.block + 1, WIDTH, torch.float32)
     twice = (value_and_gradients(case.on("triton"), inputs) for _ in range(2))
     assert all(map(torch.equal, *twice))
 
@@ -80,6 +75,8 @@ def test_numerical_gradients(name: str) -> None:
 @each_case
 @pytest.mark.parametrize("backend", ["auto", pytest.param("triton", marks=interpreted)])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+# Of torch's own tracer, at a reference with a gradient of its own.
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated")
 def test_one_graph(name: str, backend: str) -> None:
     """Traced whole, forward and backward; a kernel's operation is not looked into."""
     torch.compiler.reset()

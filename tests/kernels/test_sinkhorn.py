@@ -1,4 +1,4 @@
-"""Sinkhorn-Knopp: published orders, exact gradients, and how far from doubly stochastic it ends."""
+"""Sinkhorn-Knopp: published orders, exact gradients, how far from doubly stochastic it ends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lrt_kernels import sinkhorn
-from tests.support.compare import rms_error
+from lrt_kernels.sinkhorn import _op
+from tests.kernels.interpreter import interpreted, value_and_gradients
+from tests.support.compare import SAME, error, rms_error
 from tests.support.golden import golden
 
 VARIANTS = golden("sinkhorn_variants")
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 FAR = 2e-5
 AXES = {"source": -2, "destination": -1}
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["reference", pytest.param("triton", marks=interpreted)]
+)
 
 
 def run(dtype: torch.dtype = torch.float64, **options) -> tuple[Tensor, Tensor]:
@@ -32,16 +37,18 @@ def random(std: float, count: int = 512) -> Tensor:
 
 @pytest.mark.parametrize("iterations", [1, 5, 20])
 @pytest.mark.parametrize("eps, name", [(1e-6, "eps"), (0.0, "eps0")], ids=str)
-def test_deepseek_and_paper(iterations: int, eps: float, name: str) -> None:
+@BACKENDS
+def test_deepseek_and_paper(iterations: int, eps: float, name: str, backend: str) -> None:
     """Both normalise over destinations first; the paper, column first on [dst, src], has no eps."""
-    out, gradient = run(iterations=iterations, eps=eps)
+    out, gradient = run(iterations=iterations, eps=eps, backend=backend)
     assert_close(out, VARIANTS[f"out_tk_{name}_i{iterations}"], **CLOSE)
     assert_close(gradient, VARIANTS[f"grad_tk_{name}_i{iterations}"], **CLOSE)
 
 
 @pytest.mark.parametrize("iterations", [1, 20])
-def test_mhc_lite_authors(iterations: int) -> None:
-    out, gradient = run(iterations=iterations, eps=0.0, exact="destination")
+@BACKENDS
+def test_mhc_lite_authors(iterations: int, backend: str) -> None:
+    out, gradient = run(iterations=iterations, eps=0.0, exact="destination", backend=backend)
     assert_close(out, VARIANTS[f"out_colrow_logdomain_i{iterations}"], **CLOSE)
     assert_close(gradient, VARIANTS[f"grad_colrow_logdomain_i{iterations}"], **CLOSE)
 
@@ -115,12 +122,13 @@ def test_it_is_computed_wide(dtype: torch.dtype) -> None:
     assert logits.grad.dtype == dtype
 
 
-def test_extreme_logits_stay_finite() -> None:
+@BACKENDS
+def test_extreme_logits_stay_finite(backend: str) -> None:
     """A destination that no source wants: eps keeps the division from 0 / 0."""
     logits = torch.zeros(1, 4, 4)
     logits[..., 0] = -1e4
     logits.requires_grad_()
-    out = sinkhorn(logits)
+    out = sinkhorn(logits, backend=backend)
     out.square().sum().backward()
     assert torch.isfinite(out).all()
     assert torch.isfinite(logits.grad).all()
@@ -131,3 +139,44 @@ def test_shapes() -> None:
     assert_close(sinkhorn(logits.view(2, 3, 4, 4)).view(6, 4, 4), sinkhorn(logits))
     assert_close(sinkhorn(logits[0]), sinkhorn(logits)[0])
     assert sinkhorn(logits[:, :1, :1], eps=0.0).eq(1).all()
+
+
+@interpreted
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_any_size(n: int) -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = [torch.randn(2, n, n, generator=g, dtype=torch.float64)]
+    for eps in (0.0, 1e-2):
+        both = (
+            value_and_gradients(
+                lambda x, b=backend, eps=eps: sinkhorn(x, 3, eps, backend=b), logits
+            )
+            for backend in ("triton", "reference")
+        )
+        for actual, expected in zip(*both, strict=True):
+            assert error(actual, expected) <= SAME
+
+
+@interpreted
+@pytest.mark.parametrize("transposed", [False, True])
+def test_registration(transposed: bool) -> None:
+    logits = random(1.0, 2).requires_grad_()
+    found = torch.library.opcheck(_op, (logits, 2, 1e-6, transposed))
+    assert set(found.values()) == {"SUCCESS"}
+
+
+WRONG = {
+    r"logits has shape \(4,\): give": {"logits": torch.ones(4)},
+    r"logits has shape \(2, 3, 4\): give": {"logits": torch.ones(2, 3, 4)},
+    r"logits has shape \(2, 0, 0\): give": {"logits": torch.ones(2, 0, 0)},
+    "logits is torch.int64: give one of": {"logits": torch.ones(4, 4).long()},
+    "iterations=0: give at least 1": {"iterations": 0},
+    "exact='rows': give source or destination": {"exact": "rows"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG, ids=lambda m: m.split(" ")[0] + " " + m[-24:])
+@pytest.mark.parametrize("backend", ["reference", "triton"])
+def test_wrong_inputs_are_named(message: str, backend: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sinkhorn(**{"logits": torch.ones(4, 4), "backend": backend} | WRONG[message])
