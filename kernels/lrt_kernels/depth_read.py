@@ -95,13 +95,44 @@ def _mixture(
             logit if mask is None else logit.masked_fill(~mask, -torch.inf)
             for logit, mask in zip(logits, masks, strict=True)
         ]
-    weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
     if by_head:
         sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
-    out = weight_S[0] * sources[0]
-    for weight, source in zip(weight_S[1:], sources[1:], strict=True):
-        out = torch.addcmul(out, weight, source)
+    out = mixed(logits, sources)
     return out.flatten(-2) if by_head else out
+
+
+def mixed(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
+    """Sources ``(..., d)`` mixed by the softmax over logits ``(...)``, in the logits' dtype."""
+    weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
+    out: Tensor = _Mix.apply(weight_S, *sources)
+    return out
+
+
+class _Mix(torch.autograd.Function):
+    """One node per read:  ds_j = w_j do,  dw_j = do . s_j.
+
+    The gradients of `torch.addcmul` would copy every source, to multiply it by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight_S: Tensor, *sources: Tensor) -> Tensor:
+        ctx.save_for_backward(weight_S, *sources)
+        out = weight_S[0] * sources[0]
+        for weight, source in zip(weight_S[1:], sources[1:], strict=True):
+            out.addcmul_(weight, source)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        weight_S, *sources = ctx.saved_tensors
+        weighted, *wanted = ctx.needs_input_grad
+        grad_S = None
+        if weighted:
+            grad_S = torch.stack([(grad * source).sum(-1, keepdim=True) for source in sources])
+        return grad_S, *(
+            (grad * weight).to(source.dtype) if wants else None
+            for weight, source, wants in zip(weight_S, sources, wanted, strict=True)
+        )
 
 
 def depth_read(

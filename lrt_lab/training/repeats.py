@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from lrt_lab.frame import View
-from lrt_lab.training.tally import Counter, Tally, accumulate
+from lrt_lab.training.tally import Counter, Tally, accumulate, blank
 
 Ref = tuple[str, int]
 
@@ -359,7 +359,7 @@ class Repeats:
             outputs = [out for out, has in zip(work.outputs, pattern, strict=True) if has]
             if outputs:
                 with self.counter.apart():
-                    ones = [torch.empty_like(out) for out in outputs]
+                    ones = [blank(out) for out in outputs]
                     found = torch.autograd.grad(
                         outputs, wanted, ones, retain_graph=True, allow_unused=True
                     )
@@ -369,10 +369,7 @@ class Repeats:
         tally, has = work.backward[pattern]
         accumulate(self.counter.tally, tally, 1)
         with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
-            return [
-                torch.empty_like(own) if any_ else None
-                for own, any_ in zip(wanted, has, strict=True)
-            ]
+            return [blank(own) if any_ else None for own, any_ in zip(wanted, has, strict=True)]
 
 
 def used(outputs: Sequence[Tensor], leaves: dict[int, int]) -> dict[int, int]:

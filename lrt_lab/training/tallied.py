@@ -17,15 +17,17 @@ from lrt_lab.backbones import Backbone
 from lrt_lab.decoder import Decoder, Sweep
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
+from lrt_lab.training.closed import mixtures_closed
 from lrt_lab.training.repeats import Repeats
 from lrt_lab.training.tally import Counter, FusedAttention, Tally, wrapping
 
+#: No operations, or one that takes the logits of every reader and is counted by a closed form.
+NOT_ONCE = ("alike", "backend", "backends", "no_autocast", "read_scored", "wide")
 #: Operations of `lrt_kernels` that are counted as one.
 KERNELS = tuple(
     name
     for name in lrt_kernels.__all__
-    if isfunction(getattr(lrt_kernels, name))
-    and name not in ("alike", "backend", "backends", "no_autocast", "wide")
+    if isfunction(getattr(lrt_kernels, name)) and name not in NOT_ONCE
 )
 #: Steps inside them that repeat, by module.
 STEPS = (("lrt_kernels.delta_rule", "chunk_step"),)
@@ -104,6 +106,7 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
         replace = stack.enter_context(wrapping())
         if repeat and decoder.head.is_meta:
             repeats = Repeats(counter)
+            stack.enter_context(mixtures_closed(counter))
             stack.enter_context(kernels_once(repeats))
             once(decoder, repeats, replace)
         count(decoder, counter, replace)

@@ -76,9 +76,13 @@ ALIKE = {
     aten.relu.default,
     aten.rsqrt.default,
     aten.sigmoid.default,
+    aten.sigmoid_backward.default,
     aten.sub.Tensor,
     aten.tanh.default,
+    aten.tanh_backward.default,
 }
+#: Operations whose output has the shape and type of their first input, whatever the others' are.
+FIRST = {aten.bitwise_not.default, aten.masked_fill.Scalar, aten.roll.default}
 
 
 def solve_flops(a: Any, b: Any, *args: Any, left: bool = True, **kwargs: Any) -> int:
@@ -245,8 +249,8 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        like = largest(args) if func in ALIKE else None
-        out = func(*args, **kwargs) if like is None else torch.empty_like(like)
+        like = model_of(func, args)
+        out = func(*args, **kwargs) if like is None else blank(like)
         if func not in self.known:
             self.known[func] = self.kind(func)
         how, factor = self.known[func]
@@ -262,19 +266,29 @@ class Counter(TorchDispatchMode):
         return out
 
 
-def largest(args: Any) -> Tensor | None:
-    """The meta tensor that the others broadcast to; None where there is no such or types differ."""
+def model_of(func: Any, args: Any) -> Tensor | None:
+    """The meta tensor that an operation's output looks like, where that is known without torch."""
+    if func not in ALIKE and func not in FIRST:
+        return None
     found = [a for a in args if isinstance(a, Tensor)]
-    like = max(found, key=Tensor.numel)
-    if not like.is_meta or not like.is_floating_point():
+    like = found[0] if func in FIRST else max(found, key=Tensor.numel)
+    if not like.is_meta or not (like.is_floating_point() or func in FIRST):
         return None
     for other in found:
         sizes = zip(reversed(other.shape), reversed(like.shape), strict=False)
-        if other.dtype != like.dtype or other.dim() > like.dim():
+        if other.dtype != like.dtype and func not in FIRST or other.dim() > like.dim():
             return None
         if not all(size in (1, full) for size, full in sizes):
             return None
     return like
+
+
+def blank(like: Tensor) -> Tensor:
+    """Another tensor of the same form."""
+    # On the meta device torch works out the strides in Python, at fifty times the cost.
+    if like.is_meta and like.is_contiguous():
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
+    return torch.empty_like(like)
 
 
 class FusedAttention(TorchFunctionMode):
@@ -319,7 +333,7 @@ class _Attention(torch.autograd.Function):
         q, k, v, *_ = ctx.saved_tensors
         counter = ctx.counter
         counter.tally.add(counter.at_work(), 2 * ctx.flops, 5 * ctx.scores)
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None
+        return blank(q), blank(k), blank(v), None, None
 
 
 @contextmanager

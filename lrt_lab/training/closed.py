@@ -1,0 +1,68 @@
+"""Mixtures of depth sources counted by a closed form, on the meta device.
+
+Each reader mixes all that came before, so that executing them takes operations with the square of
+the depth, and no two readers' calls are alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lrt_lab.training.tally import Counter
+
+
+@contextmanager
+def mixtures_closed(counter: Counter) -> Iterator[None]:
+    """Until the block ends, `lrt_kernels.depth_read` counts its mixtures without executing them."""
+    module: Any = sys.modules["lrt_kernels.depth_read"]
+    executed = module.mixed
+
+    def counted(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
+        out: Tensor = _Mix.apply(counter, *logits, *sources)
+        return out
+
+    module.mixed = counted
+    try:
+        yield
+    finally:
+        module.mixed = executed
+
+
+class _Mix(torch.autograd.Function):
+    """For S sources of n entries, weights w: 4 S w + n (2 S - 1) operations forward.
+
+    And backward n for each source's gradient, and 2 n S + 4 S w for the weights'.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, counter: Counter, *given: Tensor) -> Tensor:
+        count = len(given) // 2
+        logit, sources = given[0], given[count:]
+        weight_S = torch.empty((count, *logit.shape), dtype=logit.dtype, device="meta")
+        ctx.save_for_backward(weight_S, *sources)
+        # Not what is saved: to look at that costs an operation each.
+        ctx.counter, ctx.count, ctx.softmax = counter, count, 4 * weight_S.numel()
+        ctx.forms = [(own.shape, own.dtype) for own in given]
+        out = torch.empty(sources[0].shape, dtype=logit.dtype, device="meta")
+        work = ctx.softmax + out.numel() * (2 * count - 1)
+        counter.tally.add(counter.at_work(), pointwise=work)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        counter, count, wanted = ctx.counter, ctx.count, ctx.needs_input_grad[1:]
+        work = grad.numel() * sum(wanted[count:])
+        if any(wanted[:count]):
+            work += 2 * count * grad.numel() + ctx.softmax
+        counter.tally.add(counter.at_work(), pointwise=work)
+        with torch._C._DisableTorchDispatch():
+            return None, *(
+                torch.empty(shape, dtype=dtype, device="meta") if wants else None
+                for (shape, dtype), wants in zip(ctx.forms, wanted, strict=True)
+            )
