@@ -19,7 +19,7 @@ from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
 from lrt_lab.training.closed import mixtures_closed
 from lrt_lab.training.repeats import Repeats
-from lrt_lab.training.tally import Counter, FusedAttention, Tally, wrapping
+from lrt_lab.training.tally import Counter, Tally, fused_attention, wrapping
 
 #: No operations, or one that takes the logits of every reader and is counted by a closed form.
 NOT_ONCE = ("alike", "backend", "backends", "no_autocast", "read_scored", "wide")
@@ -112,7 +112,7 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
         count(decoder, counter, replace)
         stack.enter_context(placing(counter, part_names(decoder)["route"]))
         stack.enter_context(kept(decoder, counter))
-        stack.enter_context(FusedAttention(counter))
+        stack.enter_context(fused_attention(counter))
         stack.enter_context(counter)
         yield tally
 

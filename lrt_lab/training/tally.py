@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -291,23 +290,33 @@ def blank(like: Tensor) -> Tensor:
     return torch.empty_like(like)
 
 
-class FusedAttention(TorchFunctionMode):
-    """Attention as torch's fused kernels do it, for devices without one.
+@contextmanager
+def fused_attention(counter: Counter) -> Iterator[None]:
+    """Until the block ends, attention as torch's fused kernels do it, for devices without one.
 
     Scores are neither kept nor, as in `torch.nn.functional`'s plain form, copied; their FLOPs are
     counted as if they were computed once: two products forward and four backward over the full
     rectangle of queries by keys, and five operations per score each way.
     """
+    functional: Any = F
+    executed = functional.scaled_dot_product_attention
 
-    def __init__(self, counter: Counter) -> None:
-        super().__init__()
-        self.counter = counter
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any
+    ) -> Tensor:
+        y: Tensor
+        if q.is_meta:
+            y = _Attention.apply(q, k, v, attn_mask, counter)
+        else:
+            y = executed(q, k, v, attn_mask, **options)
+        return y
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and args[0].is_meta:
-            return _Attention.apply(*args, kwargs.get("attn_mask"), self.counter)
-        return func(*args, **kwargs)
+    # Not a mode, which all of torch's functions would pass through.
+    functional.scaled_dot_product_attention = attention
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = executed
 
 
 class _Attention(torch.autograd.Function):
