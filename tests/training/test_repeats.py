@@ -79,6 +79,8 @@ def test_counts_are_those_of_executing_everything(axis: str, case: Case) -> None
     [
         (("mixer/deltanet", "route/rounds"), 45_000),
         (("backbone/mhc", "route/rounds"), 45_000),
+        (("backbone/attention-residuals", "route/rounds"), 35_000),
+        (("backbone/attention-residuals", "route/householder"), 45_000),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
