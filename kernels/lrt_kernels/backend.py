@@ -35,6 +35,7 @@ KERNELS = frozenset(
         "inject_kv",
         "merge_cache",
         "normed_scores",
+        "simplicial_attention",
         "sinkhorn",
         "slot_compact",
         "stream_mix",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lrt_kernels import dense_aggregate, depth_read, stream_score
+from lrt_kernels import dense_aggregate, depth_read, simplicial_attention, stream_score
 
 #: One call of an operation: of its leaves, one by one.
 Form = Callable[..., Any]
@@ -32,16 +32,16 @@ class Case:
         size: in words.
         leaves: tensors with gradients, on a device.
         call: the operation, given ``backend``.
-        naive: the form that it is most often written in.
+        naive: the form that it is most often written in; None where it is too large.
         work: what forward and backward must do, by pass.
-        compiles: whether a compiled reference is timed as well.
+        compiles: whether compiled forms are timed as well.
     """
 
     op: str
     size: str
     leaves: Callable[[str], list[Tensor]]
     call: Form
-    naive: Form
+    naive: Form | None
     work: dict[str, Work]
     compiles: bool = True
 
@@ -154,26 +154,80 @@ def stream_scores(tokens: int, width: int, dtype: torch.dtype, streams: int = 4)
     )
 
 
+def simplicials(
+    rows: int,
+    length: int,
+    heads: int,
+    kv_heads: int,
+    size: int,
+    windows: tuple[int, int],
+    dtype: torch.dtype,
+) -> Case:
+    """2-simplicial attention of whole rows."""
+
+    def call(*x: Tensor, backend: Any = "auto") -> Tensor:
+        q, k, pair_k, v, pair_v = x
+        return simplicial_attention(q, (k, pair_k), (v, pair_v), windows, backend=backend)
+
+    def dense(*x: Tensor) -> Tensor:
+        """Scores of all pairs of positions at once, masked."""
+        q, *kv = x
+        k, pair_k, v, pair_v = (y.repeat_interleave(heads // kv_heads, 2) for y in kv)
+        scores = torch.einsum("bihd,bjhd,bkhd->bhijk", q * size**-0.5, k, pair_k)
+        back = torch.arange(length, device=q.device)
+        back = back.unsqueeze(-1) - back
+        first, second = ((back >= 0) & (back < window) for window in windows)
+        scores = scores.masked_fill(~(first.unsqueeze(-1) & second.unsqueeze(-2)), -torch.inf)
+        weights = scores.flatten(-2).softmax(-1).view(scores.shape)
+        return torch.einsum("bhijk,bjhd,bkhd->bihd", weights, v, pair_v)
+
+    # Pairs that a row's queries see: FLOPs of one product, over all heads.
+    pairs = sum(min(i + 1, windows[0]) * min(i + 1, windows[1]) for i in range(length))
+    product = 2 * rows * heads * size * pairs
+    q, kv = rows * length * heads, rows * length * kv_heads
+    row = size * dtype.itemsize
+    # Beyond it dense scores are too many, and so are the groups that a compiler would unroll.
+    small = rows * heads * length**3 <= 1 << 24
+    shapes = [((rows, length, heads, size), dtype), *[((rows, length, kv_heads, size), dtype)] * 4]
+    return Case(
+        "simplicial_attention",
+        f"{rows} x {length} tokens, {heads} heads on {kv_heads} of {size}, windows {windows}",
+        lambda device: normals(device, *shapes),
+        call,
+        dense if small else None,
+        {
+            # Two products: scores and outputs.
+            "forward": Work((2 * q + 4 * kv) * row + 4 * q, 2 * product),
+            # Six: scores again, their gradient, and one of q with k', of v', of k and of v.
+            "backward": Work((4 * q + 8 * kv) * row + 8 * q, 6 * product),
+        },
+        compiles=small,
+    )
+
+
 #: At the size of a test on one thread of a CPU, and at the size of training on a GPU.
 ON_CPU = [
     depth_reads(1024, 256, 9, torch.float32),
     dense_aggregates(1024, 256, 9, torch.float32),
     stream_scores(1024, 256, torch.float32),
+    simplicials(1, 128, 4, 1, 32, (32, 8), torch.float32),
 ]
 ON_GPU = [
     make(32768, 1024, count, torch.bfloat16)
     for make in (depth_reads, dense_aggregates)
     for count in (9, 17)
 ] + [stream_scores(32768, 1024, torch.bfloat16)]
+ON_GPU += [simplicials(8, 4096, 8, 1, 128, (wide, 32), torch.bfloat16) for wide in (512, 64)]
 
 
 def forms(case: Case, naive: str, backends: Sequence[str]) -> dict[str, Form]:
     """Everything that is timed: the naive form first, then the operation by each backend."""
-    found = {naive: case.naive}
+    found = {} if case.naive is None else {naive: case.naive}
     for backend in backends:
         found[backend] = partial(case.call, backend=backend)
     if case.compiles:
-        found[f"{naive}, compiled"] = torch.compile(case.naive, fullgraph=True)
+        if case.naive is not None:
+            found[f"{naive}, compiled"] = torch.compile(case.naive, fullgraph=True)
         found["reference, compiled"] = torch.compile(
             partial(case.call, backend="reference"), fullgraph=True
         )

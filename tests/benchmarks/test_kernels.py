@@ -13,6 +13,7 @@ from tests.benchmarks.kernel_cases import (
     dense_aggregates,
     depth_reads,
     outputs,
+    simplicials,
     stream_scores,
 )
 from tests.benchmarks.kernels import COMMITTED, COPY_RATE, GPU_TOKENS, predicted
@@ -22,6 +23,7 @@ SMALL = [
     depth_reads(5, 4, 3, torch.float32),
     dense_aggregates(5, 4, 3, torch.float32),
     stream_scores(5, 4, torch.float32),
+    simplicials(2, 7, 4, 2, 4, (4, 2), torch.float32),
 ]
 
 
@@ -52,6 +54,17 @@ def test_bytes_of_scores() -> None:
     assert work["forward"].bytes == pytest.approx(4 * 2048, rel=0.02)
     assert work["backward"].bytes == pytest.approx(8 * 2048, rel=0.02)
     assert work["backward"].flops == 2 * work["forward"].flops == 4 * 4096 * 24
+
+
+def test_work_of_simplicial_attention() -> None:
+    """Two products of both windows forward, six backward; of the memory, queries and outputs."""
+    windows, length = (64, 32), 32768
+    work = simplicials(1, length, 8, 1, 128, windows, torch.bfloat16).work
+    product = 2 * 8 * 128 * 64 * 32 * length
+    assert work["forward"].flops == pytest.approx(2 * product, rel=0.01)
+    assert work["backward"].flops == pytest.approx(6 * product, rel=0.01)
+    assert work["forward"].bytes == pytest.approx((2 * 8 + 4) * 256 * length, rel=0.01)
+    assert work["backward"].bytes == pytest.approx((4 * 8 + 8) * 256 * length, rel=0.01)
 
 
 def test_committed_numbers() -> None:

@@ -14,6 +14,7 @@ from lrt_kernels.gpu import (
     inject_kv,
     merge_cache,
     normed_scores,
+    simplicial_attention,
     sinkhorn,
     slot_compact,
     stream_mix,
@@ -55,6 +56,10 @@ def launches() -> Iterator[tuple[str, Launch]]:
             yield f"K={count}" + (" centred" if count == 6 else ""), launch
     for launch in scaled():
         yield "n=4", launch
+    for packed in (False, True):
+        for launch in simplicials(ROWS, packed):
+            yield "documents" if packed else "", launch
+    yield "decoding", simplicials(1, True)[0]
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -147,3 +152,14 @@ def scaled() -> list[Launch]:
     forward, matrices = sinkhorn.plan_forward(logits, 20, 1e-6, False)
     backward, _ = sinkhorn.plan_backward(matrices, logits, 20, 1e-6, False)
     return [forward, *backward]
+
+
+def simplicials(positions: int, packed: bool) -> list[Launch]:
+    """Eight heads on one of keys, and the published windows; the wide one is the first."""
+    q = torch.zeros(1, positions, 8, 128, dtype=torch.bfloat16)
+    kv = [torch.zeros(1, ROWS, 1, 128, dtype=torch.bfloat16) for _ in range(4)]
+    document = torch.zeros(1, ROWS, dtype=torch.int32) if packed else None
+    options = (document, (ROWS - positions, 1), (512, 32), 128**-0.5)
+    forward, (out, lse) = simplicial_attention.plan_forward(q, *kv, *options)
+    backward, _ = simplicial_attention.plan_backward(out, q, *kv, out, lse, *options)
+    return [*forward, *backward]
