@@ -64,7 +64,13 @@ LISTS = {
             "3b1adc83ff0d12bdb15f837ed51a60ec1ffa925f430da1a3a01a8563ab1a8cd4",
         ),
     ),
-    "h2": (("h2", "h2-swaps"), ()),
+    "h2": (
+        ("h2", "h2-swaps"),
+        (
+            "e1a4fe869794dd531c0341225b3474ce68cc46d99ed17e4b3a1e847863c48e7e",
+            "d059e5f0ed7d8a1f274cfc250cd84480f0489a20ffe0fd62772153f152aea65e",
+        ),
+    ),
     "h3": (("h3",), ("8723b984fbc68650a2744cccc404155adbd538849da9b2b33f2f97726cb2fc4a",)),
 }
 
