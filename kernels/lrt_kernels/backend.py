@@ -29,6 +29,7 @@ OPS = (
 #: Those of them that have Triton kernels.
 KERNELS = frozenset(
     {
+        "delta_rule",
         "dense_aggregate",
         "depth_read",
         "gated_product",

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lrt_kernels import dense_aggregate, depth_read, simplicial_attention, stream_score
+from lrt_kernels import (
+    delta_rule,
+    delta_rule_recurrent,
+    dense_aggregate,
+    depth_read,
+    l2_norm,
+    simplicial_attention,
+    stream_score,
+)
 
 #: One call of an operation: of its leaves, one by one.
 Form = Callable[..., Any]
@@ -34,7 +42,7 @@ class Case:
         call: the operation, given ``backend``.
         naive: the form that it is most often written in; None where it is too large.
         work: what forward and backward must do, by pass.
-        compiles: whether compiled forms are timed as well.
+        compiles: of "naive" and "reference", what is timed compiled as well.
     """
 
     op: str
@@ -43,7 +51,7 @@ class Case:
     call: Form
     naive: Form | None
     work: dict[str, Work]
-    compiles: bool = True
+    compiles: Sequence[str] = ("naive", "reference")
 
     @property
     def name(self) -> str:
@@ -201,7 +209,51 @@ def simplicials(
             # Six: scores again, their gradient, and one of q with k', of v', of k and of v.
             "backward": Work((4 * q + 8 * kv) * row + 8 * q, 6 * product),
         },
-        compiles=small,
+        compiles=("naive", "reference") if small else (),
+    )
+
+
+def delta_rules(
+    batch: int,
+    length: int,
+    heads: int,
+    keys: int,
+    values: int,
+    dtype: torch.dtype,
+    chunk: int = 32,
+) -> Case:
+    """With decay, from no state, beside the recurrence position by position."""
+
+    def leaves(device: str) -> list[Tensor]:
+        rows, wide = (batch, length, heads), torch.float32
+        shapes = [((*rows, size), wide) for size in (keys, keys, values)] + [(rows, wide)] * 2
+        with torch.no_grad():
+            q, k, v, b, g = normals(device, *shapes)
+            made = [*(x.to(dtype) for x in (l2_norm(q), l2_norm(k), v)), b.sigmoid(), -g.exp()]
+        return [x.requires_grad_() for x in made]
+
+    def call(*x: Tensor, backend: Any = "auto") -> tuple[Tensor, Tensor]:
+        return delta_rule(*x, chunk=chunk, backend=backend)
+
+    # States before each chunk, what it writes, its two matrices of pairs, and four float32s of
+    # strength, decay, entry and exit. Products are those of the kernels: the inverse by halves.
+    e, tokens, pairs = dtype.itemsize, batch * length * heads, keys * values
+    kept = e * (pairs / chunk + values + 2 * chunk) + 8
+    given, halves = e * (2 * keys + values) + 8, chunk.bit_length() - 2
+    forward = 6 * pairs + 4 * chunk * (keys + values) + 4 * chunk * chunk * halves
+    backward = 12 * pairs + chunk * (10 * keys + 8 * values)
+    return Case(
+        "delta_rule",
+        f"{batch} x {length} tokens, {heads} heads of {keys} x {values}",
+        leaves,
+        call,
+        delta_rule_recurrent,
+        {
+            "forward": Work(tokens * (given + e * values + kept), tokens * forward),
+            "backward": Work(tokens * (2 * given + e * values + kept), tokens * backward),
+        },
+        # A compiler would unroll every position.
+        compiles=("reference",),
     )
 
 
@@ -211,12 +263,16 @@ ON_CPU = [
     dense_aggregates(1024, 256, 9, torch.float32),
     stream_scores(1024, 256, torch.float32),
     simplicials(1, 128, 4, 1, 32, (32, 8), torch.float32),
+    delta_rules(4, 256, 4, 64, 64, torch.float32),
 ]
 ON_GPU = [
     make(32768, 1024, count, torch.bfloat16)
     for make in (depth_reads, dense_aggregates)
     for count in (9, 17)
-] + [stream_scores(32768, 1024, torch.bfloat16)]
+] + [
+    stream_scores(32768, 1024, torch.bfloat16),
+    *(delta_rules(32, 1024, 8, 128, values, torch.bfloat16) for values in (128, 256)),
+]
 ON_GPU += [simplicials(8, 4096, 8, 1, 128, (wide, 32), torch.bfloat16) for wide in (512, 64)]
 
 
@@ -225,9 +281,9 @@ def forms(case: Case, naive: str, backends: Sequence[str]) -> dict[str, Form]:
     found = {} if case.naive is None else {naive: case.naive}
     for backend in backends:
         found[backend] = partial(case.call, backend=backend)
-    if case.compiles:
-        if case.naive is not None:
-            found[f"{naive}, compiled"] = torch.compile(case.naive, fullgraph=True)
+    if case.naive is not None and "naive" in case.compiles:
+        found[f"{naive}, compiled"] = torch.compile(case.naive, fullgraph=True)
+    if "reference" in case.compiles:
         found["reference, compiled"] = torch.compile(
             partial(case.call, backend="reference"), fullgraph=True
         )

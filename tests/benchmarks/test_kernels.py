@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from lrt_kernels.delta_rule import _empty
 from lrt_lab.store import read_json
 from tests.benchmarks import row_ops
 from tests.benchmarks.kernel_cases import (
     ON_CPU,
     Case,
+    delta_rules,
     dense_aggregates,
     depth_reads,
     outputs,
@@ -24,6 +27,7 @@ SMALL = [
     dense_aggregates(5, 4, 3, torch.float32),
     stream_scores(5, 4, torch.float32),
     simplicials(2, 7, 4, 2, 4, (4, 2), torch.float32),
+    delta_rules(1, 5, 2, 4, 3, torch.float32),
 ]
 
 
@@ -65,6 +69,19 @@ def test_work_of_simplicial_attention() -> None:
     assert work["backward"].flops == pytest.approx(6 * product, rel=0.01)
     assert work["forward"].bytes == pytest.approx((2 * 8 + 4) * 256 * length, rel=0.01)
     assert work["backward"].bytes == pytest.approx((4 * 8 + 8) * 256 * length, rel=0.01)
+
+
+def test_work_of_the_delta_rule() -> None:
+    """Bytes of what is given, returned and kept; FLOPs within a tenth of the reference's."""
+    case = delta_rules(2, 64, 3, 128, 256, torch.float32)
+    leaves = case.leaves("cpu")
+    with FlopCounterMode(display=False) as counter:
+        out, _ = case.call(*leaves, backend="reference")
+    assert case.work["forward"].flops == pytest.approx(counter.get_total_flops(), rel=0.1)
+    _, _, *kept = _empty(*leaves[:3], 32, True)
+    given, moved = sum(x.nbytes for x in leaves), out.nbytes + sum(x.nbytes for x in kept)
+    assert case.work["forward"].bytes == given + moved
+    assert case.work["backward"].bytes == 2 * given + moved
 
 
 def test_committed_numbers() -> None:

@@ -84,7 +84,8 @@ def compiled(launch: Launch, capability: int) -> Compiled:
         code = run("cuobjdump", "-sass", str(cubin))
     spills = re.findall(r"(\d+) bytes spill", said)
     registers = re.findall(r"Used (\d+) registers", said)
-    loads = re.findall(r"\bLDG\.\S+", code)
+    # Those that go to shared memory by themselves, LDGSTS, included.
+    loads = re.findall(r"\bLDG(?:STS)?\.\S+", code)
     return Compiled(
         CARDS[capability],
         int(registers[0]),

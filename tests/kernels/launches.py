@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from lrt_kernels.delta_rule import _empty
 from lrt_kernels.gpu import (
+    delta_rule,
     dense_aggregate,
     depth_read,
     gated_product,
@@ -60,6 +62,16 @@ def launches() -> Iterator[tuple[str, Launch]]:
         for launch in simplicials(ROWS, packed):
             yield "documents" if packed else "", launch
     yield "decoding", simplicials(1, True)[0]
+    for keys, values, full in (
+        (128, 128, True),
+        (128, 256, True),
+        (256, 256, True),
+        (128, 128, False),
+    ):
+        for launch in delta_rules(keys, values, full):
+            yield f"{keys}x{values}" + (" full" if full else ""), launch
+    for launch in delta_rules(128, 128, True, trained=False):
+        yield "128x128 decoding", launch
 
 
 def depth_reads(reads: int, extras: bool) -> list[Launch]:
@@ -162,4 +174,20 @@ def simplicials(positions: int, packed: bool) -> list[Launch]:
     options = (document, (ROWS - positions, 1), (512, 32), 128**-0.5)
     forward, (out, lse) = simplicial_attention.plan_forward(q, *kv, *options)
     backward, _ = simplicial_attention.plan_backward(out, q, *kv, out, lse, *options)
+    return [*forward, *backward]
+
+
+def delta_rules(keys: int, values: int, full: bool, trained: bool = True) -> list[Launch]:
+    """With decay, state and documents or without; for training, or what decoding has of its own."""
+    q, k = (torch.zeros(1, ROWS, 2, keys, dtype=torch.bfloat16) for _ in range(2))
+    v, beta = torch.zeros(1, ROWS, 2, values, dtype=torch.bfloat16), torch.zeros(1, ROWS, 2)
+    state = torch.zeros(1, 2, keys, values) if full else None
+    start = torch.zeros(1, ROWS, dtype=torch.uint8) if full else None
+    x = delta_rule.Inputs(q, k, v, beta, beta if full else None, state, start)
+    out, last, *rest = _empty(q, k, v, 32, trained)
+    kept = delta_rule.Kept(*rest)
+    forward = delta_rule.plan_forward(x, out, last, kept, 1.0)
+    if not trained:
+        return [forward[1], delta_rule.plan_step(x, out, last, 1.0)]
+    backward, _ = delta_rule.plan_backward(out, last, x, kept, 1.0)
     return [*forward, *backward]
