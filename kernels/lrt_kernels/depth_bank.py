@@ -4,6 +4,9 @@ The reads are those of `lrt_kernels.depth_read`; what differs is when a source i
 reference scores it once, when it is added, for all the readers that come after: one matrix product
 per source instead of one pass over it per read. The kernels score it as they read it, which costs
 no pass at all, so nothing is kept but the queries.
+
+With ``pull`` the gradient of a source is assembled once, from those of all its readers
+(`lrt_kernels.depth_pull`), instead of one written per read and added up.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lrt_kernels.backend import Backend, choose
+from lrt_kernels.depth_pull import Pull, pulled_read, pulled_scores
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
 from lrt_kernels.precision import alike
 
@@ -23,7 +27,8 @@ class Scored(NamedTuple):
     """One source and what its readers score it by.
 
     ``value (..., d)``; per reader a ``query (d,)`` and a ``bias ()`` where there are any. With
-    ``logits``, one ``(...)`` per reader, or ``(..., heads)``, the scores are taken already.
+    ``logits``, one ``(...)`` per reader, or ``(..., heads)``, the scores are taken already. With
+    ``pull`` they carry no gradient, which is left to `read_scored`.
     """
 
     value: Tensor
@@ -32,6 +37,7 @@ class Scored(NamedTuple):
     logits: tuple[Tensor, ...] | None
     scale: float
     eps: float
+    pull: Pull | None = None
 
     def logit(self, reader: int) -> Tensor:
         """One reader's logits, ``(...)``, or ``(..., heads)``."""
@@ -50,19 +56,28 @@ def score_source(
     eps: float = 1e-6,
     heads: int = 1,
     backend: Backend = "auto",
+    pull: bool = False,
 ) -> Scored:
     """A source for R readers, with a row of ``query (R heads, d)`` per reader and head.
 
-    Several heads are read by the reference on every device.
+    Several heads are read by the reference on every device, and so is ``pull``: the same reads, and
+    gradients that are equal up to rounding and cannot be differentiated again.
+
+    Raises:
+        ValueError: ``pull`` under torch.compile.
     """
-    if heads == 1 and choose("depth_read", backend, value.device) == "triton":
+    if heads == 1 and not pull and choose("depth_read", backend, value.device) == "triton":
         bias = None if bias_R is None else bias_R.unbind()
         # Unbound once: the gradient of an index would be as large as the table, for each of them.
         return Scored(value.contiguous(), query_RD.unbind(), bias, None, scale, eps)
-    logits = depth_score(value, query_RD, eps, bias_R, scale)
+    exchange = None
+    if pull:
+        logits, exchange = pulled_scores(value, query_RD, bias_R, scale, eps, heads)
+    else:
+        logits = depth_score(value, query_RD, eps, bias_R, scale)
     if heads > 1:
         logits = logits.unflatten(-1, (-1, heads))
-    return Scored(value, (), None, logits.unbind(value.dim() - 1), scale, eps)
+    return Scored(value, (), None, logits.unbind(value.dim() - 1), scale, eps, exchange)
 
 
 def read_scored(
@@ -70,13 +85,22 @@ def read_scored(
     readers: Sequence[int],
     masks: Sequence[Tensor | None] | None = None,
 ) -> Tensor:
-    """One read ``(..., d)``; ``readers[j]`` is the reader's place among those of source j."""
+    """One read ``(..., d)``; ``readers[j]`` is the reader's place among those of source j.
+
+    Raises:
+        ValueError: some sources are scored with ``pull`` and others without.
+    """
     values = [source.value for source in sources]
     if len(sources) == 1:
         return values[0]
     if any(source.logits is not None for source in sources):
         logits = [source.logit(reader) for source, reader in zip(sources, readers, strict=True)]
-        return depth_mix(logits, values, masks)
+        pulls = [source.pull for source in sources if source.pull is not None]
+        if not pulls:
+            return depth_mix(logits, values, masks)
+        if len(pulls) < len(sources):
+            raise ValueError("sources: score all of them with pull, or none")
+        return pulled_read(pulls, readers, logits, values, masks)
     first = sources[0]
     query = torch.stack([s.query[r] for s, r in zip(sources, readers, strict=True)])
     biases = [s.bias[r] for s, r in zip(sources, readers, strict=True) if s.bias is not None]

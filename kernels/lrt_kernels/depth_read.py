@@ -88,17 +88,25 @@ def _mixture(
     """The mixture in the logits' dtype; a single source is itself."""
     if len(sources) == 1:
         return sources[0]
-    by_head = logits[0].dim() == sources[0].dim()
-    if masks is not None:
-        masks = [m.unsqueeze(-1) if by_head and m is not None else m for m in masks]
-        logits = [
-            logit if mask is None else logit.masked_fill(~mask, -torch.inf)
-            for logit, mask in zip(logits, masks, strict=True)
-        ]
+    logits, by_head = shown(logits, sources, masks), logits[0].dim() == sources[0].dim()
     if by_head:
         sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
     out = mixed(logits, sources)
     return out.flatten(-2) if by_head else out
+
+
+def shown(
+    logits: Sequence[Tensor], sources: Sequence[Tensor], masks: Sequence[Tensor | None] | None
+) -> list[Tensor]:
+    """Logits ``(...)``, or ``(..., heads)``, that are -inf where their source is absent."""
+    if masks is None:
+        return list(logits)
+    if logits[0].dim() == sources[0].dim():
+        masks = [None if mask is None else mask.unsqueeze(-1) for mask in masks]
+    return [
+        logit if mask is None else logit.masked_fill(~mask, -torch.inf)
+        for logit, mask in zip(logits, masks, strict=True)
+    ]
 
 
 def mixed(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
