@@ -17,7 +17,6 @@ the logarithm of the softmax' denominator. They have the trilinear form alone.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -179,11 +178,16 @@ def _reference(
         mine = q[:, begin : begin + group]
         theirs = k1[:, cut1], k2[:, cut2], v1[:, cut1], v2[:, cut2]
         paired, missing = _paired(own, second, document, q.device)
-        compute = partial(_group, missing=missing, step=own.step, determinant=determinant)
-        if torch.is_grad_enabled():
-            compute = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=False)
-        out.append(compute(mine, *theirs, seen, paired))
+        out.append(grouped(mine, *theirs, seen, paired, missing, own.step, determinant))
     return torch.cat(out, dim=1)
+
+
+def grouped(*given: Any) -> Tensor:
+    """`_group`, computed again in the backward pass."""
+    if torch.is_grad_enabled():
+        out: Tensor = checkpoint(_group, *given, use_reentrant=False, preserve_rng_state=False)
+        return out
+    return _group(*given)
 
 
 def _visible(

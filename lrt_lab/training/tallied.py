@@ -20,6 +20,7 @@ from lrt_lab.routes import Route
 from lrt_lab.training.closed import mixtures_closed
 from lrt_lab.training.repeats import Repeats
 from lrt_lab.training.tally import Counter, Tally, fused_attention, wrapping
+from lrt_lab.training.uncompiled import uncompiled
 
 #: No operations, or one that takes the logits of every reader and is counted by a closed form.
 NOT_ONCE = ("alike", "backend", "backends", "no_autocast", "read_scored", "wide")
@@ -30,7 +31,10 @@ KERNELS = tuple(
     if isfunction(getattr(lrt_kernels, name)) and name not in NOT_ONCE
 )
 #: Steps inside them that repeat, by module.
-STEPS = (("lrt_kernels.delta_rule", "chunk_step"),)
+STEPS = (
+    ("lrt_kernels.delta_rule", "chunk_step"),
+    ("lrt_kernels.simplicial_attention", "grouped"),
+)
 #: Where a route norms and rotates a mixer's keys.
 PLACES = ("lrt_kernels.inject_kv", "lrt_lab.routes.base")
 
@@ -103,6 +107,7 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
     tally = Tally()
     counter = Counter(tally)
     with ExitStack() as stack:
+        stack.enter_context(uncompiled())
         replace = stack.enter_context(wrapping())
         if repeat and decoder.head.is_meta:
             repeats = Repeats(counter)

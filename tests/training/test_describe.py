@@ -35,15 +35,36 @@ def test_every_config_is_priced_in_few_operations(
     assert 0 < cost.decode_flops_per_token < cost.train_flops_per_token
 
 
-def test_the_command_starts_without_lightning() -> None:
+def test_the_command_starts_without_lightning_and_without_the_compiler() -> None:
     code = (
         "import sys, lrt_lab.cli; lrt_lab.cli.main(['describe', '--config', sys.argv[1]]);"
-        " sys.exit('lightning' in sys.modules)"
+        " sys.exit('lightning' in sys.modules or 'torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, BASE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "mixer Attention" in done.stdout
     assert "kernels, reference: delta_rule" in done.stdout
+
+
+def test_the_compiler_is_there_after_a_pricing() -> None:
+    """Functions that were called without it are then left alone by it, as always."""
+    code = """
+import sys, torch
+from lrt_lab.training.config import merge_configs
+from lrt_lab.training.describe import price
+from lrt_lab.training.uncompiled import NOTE, uncompiled
+
+price(merge_configs([sys.argv[1]]))
+assert "torch._dynamo" not in sys.modules
+with uncompiled():
+    sys.modules["torch._dynamo"].disable(price)
+    setattr(price, NOTE, price)
+    torch._dynamo.config.verbose
+assert sys.modules["torch._dynamo"].__file__ and not hasattr(price, NOTE)
+assert torch.compile(torch.sin, backend="eager", fullgraph=True)(torch.zeros(2)).sum() == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code, BASE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_it_says_what_a_run_records(capsys: pytest.CaptureFixture[str]) -> None:
