@@ -171,7 +171,7 @@ class Counter(TorchDispatchMode):
         self.tally = tally
         self.part = self.around = OUTSIDE
         self.since, self.parts = [0], [OUTSIDE]
-        self.known: dict[Any, tuple[str, Any]] = {}
+        self.known: dict[Any, tuple[str, Any, bool, bool]] = {}
         #: Storages of parameters, which are kept anyway.
         self.owned: set[int] = set()
         self.seen: set[int] = set()
@@ -248,11 +248,12 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        like = model_of(func, args)
+        known = self.known.get(func)
+        if known is None:
+            known = self.known[func] = (*self.kind(func), func in ALIKE, func in FIRST)
+        how, factor, alike, first = known
+        like = model_of(args, first) if alike or first else None
         out = func(*args, **kwargs) if like is None else blank(like)
-        if func not in self.known:
-            self.known[func] = self.kind(func)
-        how, factor = self.known[func]
         if how == "matrix":
             self.tally.add(self.at_work(), matrix=factor(*args, **kwargs, out_val=out))
         elif how == "extra":
@@ -265,17 +266,17 @@ class Counter(TorchDispatchMode):
         return out
 
 
-def model_of(func: Any, args: Any) -> Tensor | None:
-    """The meta tensor that an operation's output looks like, where that is known without torch."""
-    if func not in ALIKE and func not in FIRST:
-        return None
+def model_of(args: Any, first: bool) -> Tensor | None:
+    """The meta tensor that an output looks like: the largest input or the first, if others fit."""
     found = [a for a in args if isinstance(a, Tensor)]
-    like = found[0] if func in FIRST else max(found, key=Tensor.numel)
-    if not like.is_meta or not (like.is_floating_point() or func in FIRST):
+    like = found[0] if first else max(found, key=Tensor.numel)
+    if not like.is_meta or not (first or like.is_floating_point()):
         return None
     for other in found:
+        if other is like or other.shape == like.shape and other.dtype == like.dtype:
+            continue
         sizes = zip(reversed(other.shape), reversed(like.shape), strict=False)
-        if other.dtype != like.dtype and func not in FIRST or other.dim() > like.dim():
+        if other.dtype != like.dtype and not first or other.dim() > like.dim():
             return None
         if not all(size in (1, full) for size, full in sizes):
             return None
