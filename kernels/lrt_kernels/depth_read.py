@@ -112,7 +112,17 @@ def shown(
 def mixed(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
     """Sources ``(..., d)`` mixed by the softmax over logits ``(...)``, in the logits' dtype."""
     weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
+    if torch.compiler.is_compiling():
+        # A compiler fuses the plain sum's gradient, and warns of one that is not its own.
+        return _sum(weight_S, sources)
     out: Tensor = _Mix.apply(weight_S, *sources)
+    return out
+
+
+def _sum(weight_S: Tensor, sources: Sequence[Tensor]) -> Tensor:
+    out = weight_S[0] * sources[0]
+    for weight, source in zip(weight_S[1:], sources[1:], strict=True):
+        out.addcmul_(weight, source)
     return out
 
 
@@ -125,10 +135,7 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight_S: Tensor, *sources: Tensor) -> Tensor:
         ctx.save_for_backward(weight_S, *sources)
-        out = weight_S[0] * sources[0]
-        for weight, source in zip(weight_S[1:], sources[1:], strict=True):
-            out.addcmul_(weight, source)
-        return out
+        return _sum(weight_S, sources)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]

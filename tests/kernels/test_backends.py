@@ -79,8 +79,6 @@ def test_kernels_ask_for_aligned_sources() -> None:
 
 @pytest.mark.parametrize("chosen", ["auto", pytest.param("triton", marks=interpreted)])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
-# Of torch's own tracer, at a reference with a gradient of its own.
-@pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated")
 def test_one_graph(chosen: str) -> None:
     """Traced whole, forward and backward; the operation's own body is not looked into."""
     masks = [None, torch.tensor([True, False]), None]
