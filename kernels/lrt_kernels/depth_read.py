@@ -88,11 +88,7 @@ def _mixture(
     """The mixture in the logits' dtype; a single source is itself."""
     if len(sources) == 1:
         return sources[0]
-    logits, by_head = shown(logits, sources, masks), logits[0].dim() == sources[0].dim()
-    if by_head:
-        sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
-    out = mixed(logits, sources)
-    return out.flatten(-2) if by_head else out
+    return mixed(shown(logits, sources, masks), sources)
 
 
 def shown(
@@ -110,16 +106,21 @@ def shown(
 
 
 def mixed(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
-    """Sources ``(..., d)`` mixed by the softmax over logits ``(...)``, in the logits' dtype."""
+    """Sources ``(..., d)`` mixed by the softmax over logits, ``(...)`` or ``(..., heads)``.
+
+    In the logits' dtype.
+    """
     weight_S = torch.softmax(torch.stack(list(logits)), dim=0).unsqueeze(-1)
-    if torch.compiler.is_compiling():
-        # A compiler fuses the plain sum's gradient, and warns of one that is not its own.
-        return _sum(weight_S, sources)
-    out: Tensor = _Mix.apply(weight_S, *sources)
-    return out
+    by_head = logits[0].dim() == sources[0].dim()
+    if by_head:
+        sources = [source.unflatten(-1, (logits[0].shape[-1], -1)) for source in sources]
+    # A compiler fuses the plain sum's gradient, and warns of one that is not its own.
+    mix = _sum if torch.compiler.is_compiling() else _Mix.apply
+    out: Tensor = mix(weight_S, *sources)
+    return out.flatten(-2) if by_head else out
 
 
-def _sum(weight_S: Tensor, sources: Sequence[Tensor]) -> Tensor:
+def _sum(weight_S: Tensor, *sources: Tensor) -> Tensor:
     out = weight_S[0] * sources[0]
     for weight, source in zip(weight_S[1:], sources[1:], strict=True):
         out.addcmul_(weight, source)
@@ -135,7 +136,7 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight_S: Tensor, *sources: Tensor) -> Tensor:
         ctx.save_for_backward(weight_S, *sources)
-        return _sum(weight_S, sources)
+        return _sum(weight_S, *sources)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -82,6 +83,22 @@ ALIKE = {
 }
 #: Operations whose output has the shape and type of their first input, whatever the others' are.
 FIRST = {aten.bitwise_not.default, aten.masked_fill.Scalar, aten.roll.default}
+
+
+def stacked(tensors: Any, dim: int = 0) -> list[int]:
+    """The shape of a stack."""
+    shape = list(tensors[0].shape)
+    shape.insert(dim % (len(shape) + 1), len(tensors))
+    return shape
+
+
+#: The shape of an output of the first input's type, for other operations that take long there.
+SHAPES: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: lambda a, b: (a.shape[0], b.shape[1]),
+    aten.select_backward.default: lambda grad, shape, *_: shape,
+    aten.slice_backward.default: lambda grad, shape, *_: shape,
+    aten.stack.default: stacked,
+}
 
 
 def solve_flops(a: Any, b: Any, *args: Any, left: bool = True, **kwargs: Any) -> int:
@@ -171,7 +188,7 @@ class Counter(TorchDispatchMode):
         self.tally = tally
         self.part = self.around = OUTSIDE
         self.since, self.parts = [0], [OUTSIDE]
-        self.known: dict[Any, tuple[str, Any, bool, bool]] = {}
+        self.known: dict[Any, tuple[str, Any, Callable[..., Any] | None]] = {}
         #: Storages of parameters, which are kept anyway.
         self.owned: set[int] = set()
         self.seen: set[int] = set()
@@ -250,10 +267,11 @@ class Counter(TorchDispatchMode):
         kwargs = kwargs or {}
         known = self.known.get(func)
         if known is None:
-            known = self.known[func] = (*self.kind(func), func in ALIKE, func in FIRST)
-        how, factor, alike, first = known
-        like = model_of(args, first) if alike or first else None
-        out = func(*args, **kwargs) if like is None else blank(like)
+            known = self.known[func] = (*self.kind(func), guess_of(func))
+        how, factor, guess = known
+        out = None if guess is None else guess(args)
+        if out is None:
+            out = func(*args, **kwargs)
         if how == "matrix":
             self.tally.add(self.at_work(), matrix=factor(*args, **kwargs, out_val=out))
         elif how == "extra":
@@ -266,8 +284,15 @@ class Counter(TorchDispatchMode):
         return out
 
 
-def model_of(args: Any, first: bool) -> Tensor | None:
-    """The meta tensor that an output looks like: the largest input or the first, if others fit."""
+def guess_of(func: Any) -> Callable[[Any], Tensor | None] | None:
+    """What makes an operation's output without torch, or None where it does not know."""
+    if func in ALIKE or func in FIRST:
+        return partial(like_input, first=func in FIRST)
+    return partial(of_shape, SHAPES[func]) if func in SHAPES else None
+
+
+def like_input(args: Any, first: bool) -> Tensor | None:
+    """Like the first input, or like the largest, if all others broadcast to it."""
     found = [a for a in args if isinstance(a, Tensor)]
     like = found[0] if first else max(found, key=Tensor.numel)
     if not like.is_meta or not (first or like.is_floating_point()):
@@ -280,7 +305,15 @@ def model_of(args: Any, first: bool) -> Tensor | None:
             return None
         if not all(size in (1, full) for size, full in sizes):
             return None
-    return like
+    return blank(like)
+
+
+def of_shape(shape: Callable[..., Any], args: Any) -> Tensor | None:
+    """In one piece, of the inputs' type."""
+    given = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+    if not all(x.is_meta and x.dtype == given[0].dtype for x in given):
+        return None
+    return torch.empty(shape(*args), dtype=given[0].dtype, device="meta")
 
 
 def blank(like: Tensor) -> Tensor:
