@@ -29,6 +29,21 @@ def check_sources(sources: Sequence[Tensor], name: str = "sources") -> None:
             raise ValueError(f"{name}[{i}] is not contiguous: call .contiguous()")
 
 
+def check_masks(masks: Sequence[Tensor | None] | None, like: Tensor, count: int) -> None:
+    """Per source ``(..., d)`` None or ``(...)`` bool.
+
+    Raises:
+        ValueError: naming the first mask that is not so.
+    """
+    if masks is None:
+        return
+    if len(masks) != count:
+        raise ValueError(f"masks has {len(masks)} entries for {count} sources")
+    for j, mask in enumerate(masks):
+        if mask is not None:
+            check_tensor(mask, f"masks[{j}]", tuple(like.shape[:-1]), like.device, (torch.bool,))
+
+
 def check_tensor(
     tensor: Tensor,
     name: str,

@@ -12,13 +12,14 @@ With ``pull`` the gradient of a source is assembled once, from those of all its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lrt_kernels.backend import Backend, choose
-from lrt_kernels.depth_pull import Pull, pulled_read, pulled_scores
+from lrt_kernels.depth_pull import Pull, mix_logits, mix_sources, pulled_read, pulled_scores
 from lrt_kernels.depth_read import depth_mix, depth_read, depth_score
 from lrt_kernels.precision import alike
 
@@ -60,21 +61,27 @@ def score_source(
 ) -> Scored:
     """A source for R readers, with a row of ``query (R heads, d)`` per reader and head.
 
-    Several heads are read by the reference on every device, and so is ``pull``: the same reads, and
-    gradients that are equal up to rounding and cannot be differentiated again.
+    Several heads are read by the reference on every device. With ``pull`` reads are the same, and
+    gradients equal up to rounding; they cannot be differentiated again.
 
     Raises:
-        ValueError: ``pull`` under torch.compile.
+        ValueError: with ``pull``, under torch.compile, or naming an argument that does not fit.
     """
-    if heads == 1 and not pull and choose("depth_read", backend, value.device) == "triton":
+    kernels = heads == 1 and choose("depth_read", backend, value.device) == "triton"
+    logits: Tensor | None = None
+    exchange = None
+    if kernels:
+        value = value.contiguous()
+    if pull:
+        logits, exchange = pulled_scores(value, query_RD, bias_R, scale, eps, heads, kernels)
+    elif not kernels:
+        logits = depth_score(value, query_RD, eps, bias_R, scale)
+    if logits is None:
+        if pull:
+            query_RD, bias_R = query_RD.detach(), None if bias_R is None else bias_R.detach()
         bias = None if bias_R is None else bias_R.unbind()
         # Unbound once: the gradient of an index would be as large as the table, for each of them.
-        return Scored(value.contiguous(), query_RD.unbind(), bias, None, scale, eps)
-    exchange = None
-    if pull:
-        logits, exchange = pulled_scores(value, query_RD, bias_R, scale, eps, heads)
-    else:
-        logits = depth_score(value, query_RD, eps, bias_R, scale)
+        return Scored(value, query_RD.unbind(), bias, None, scale, eps, exchange)
     if heads > 1:
         logits = logits.unflatten(-1, (-1, heads))
     return Scored(value, (), None, logits.unbind(value.dim() - 1), scale, eps, exchange)
@@ -93,16 +100,20 @@ def read_scored(
     values = [source.value for source in sources]
     if len(sources) == 1:
         return values[0]
+    pulls = [source.pull for source in sources if source.pull is not None]
+    if pulls and len(pulls) < len(sources):
+        raise ValueError("sources: score all of them with pull, or none")
     if any(source.logits is not None for source in sources):
         logits = [source.logit(reader) for source, reader in zip(sources, readers, strict=True)]
-        pulls = [source.pull for source in sources if source.pull is not None]
-        if not pulls:
-            return depth_mix(logits, values, masks)
-        if len(pulls) < len(sources):
-            raise ValueError("sources: score all of them with pull, or none")
-        return pulled_read(pulls, readers, logits, values, masks)
+        if pulls:
+            mix = partial(mix_logits, logits, values, masks)
+            return pulled_read(pulls, readers, masks, mix, kernels=False)
+        return depth_mix(logits, values, masks)
     first = sources[0]
     query = torch.stack([s.query[r] for s, r in zip(sources, readers, strict=True)])
     biases = [s.bias[r] for s, r in zip(sources, readers, strict=True) if s.bias is not None]
     bias = torch.stack(biases) if biases else None
+    if pulls:
+        mix = partial(mix_sources, values, query, bias, first.scale, first.eps, masks)
+        return pulled_read(pulls, readers, masks, mix, kernels=True)
     return depth_read(alike(values), query, bias, first.scale, first.eps, masks, backend="triton")

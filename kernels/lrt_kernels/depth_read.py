@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lrt_kernels.backend import Backend, choose
-from lrt_kernels.checks import check_sources, check_tensor
+from lrt_kernels.checks import check_masks, check_sources, check_tensor
 from lrt_kernels.precision import no_autocast, wide
 
 
@@ -187,14 +187,9 @@ def depth_read(
     check_sources(sources)
     count, shape, device = len(sources), sources[0].shape, sources[0].device
     query_RSD, bias_RS = _by_read(query, bias, count, shape[-1], device)
-    if masks is not None:
-        if len(masks) != count:
-            raise ValueError(f"masks has {len(masks)} entries for {count} sources")
-        for j, mask in enumerate(masks):
-            if mask is not None:
-                check_tensor(mask, f"masks[{j}]", tuple(shape[:-1]), device, (torch.bool,))
-        if all(mask is None for mask in masks):
-            masks = None
+    check_masks(masks, sources[0], count)
+    if masks is not None and all(mask is None for mask in masks):
+        masks = None
     if scale <= 0:
         raise ValueError(f"scale={scale}: it divides the logits; give a positive number")
     if norm_gain is not None:
@@ -205,17 +200,21 @@ def depth_read(
         out = _reference(sources, query_RSD, bias_RS, scale, eps, masks, norm_eps, norm_gain)
     else:
         flat = [source.view(-1, shape[-1]) for source in sources]
-        present = None
-        if masks is not None:
-            here = torch.ones(shape[:-1], dtype=torch.bool, device=device)
-            present = torch.stack([here if mask is None else mask for mask in masks])
-            present = present.view(count, -1)
+        present = stacked_masks(masks, sources[0])
         query_RSD = query_RSD.expand(-1, count, -1)
         out, *_ = _op(
             flat, query_RSD, bias_RS, present, norm_gain, float(scale), float(eps), norm_eps
         )
         out = out.view(*shape[:-1], *out.shape[1:])
     return out if query.dim() == 3 else out.squeeze(-2)
+
+
+def stacked_masks(masks: Sequence[Tensor | None] | None, like: Tensor) -> Tensor | None:
+    """``(len, N)`` bool, true where a mask is None; None where all are."""
+    if masks is None or all(mask is None for mask in masks):
+        return None
+    here = torch.ones(like.shape[:-1], dtype=torch.bool, device=like.device)
+    return torch.stack([here if mask is None else mask for mask in masks]).view(len(masks), -1)
 
 
 def _by_read(

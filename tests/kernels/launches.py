@@ -11,6 +11,7 @@ from lrt_kernels.delta_rule import _empty
 from lrt_kernels.gpu import (
     delta_rule,
     dense_aggregate,
+    depth_pull,
     depth_read,
     gated_product,
     inject_kv,
@@ -33,6 +34,9 @@ def launches() -> Iterator[tuple[str, Launch]]:
         name = f"R={reads}" + (" masks, norm" if extras else "")
         for launch in depth_reads(reads, extras):
             yield name, launch
+    for extras in (False, True):
+        for launch in depth_pulls(extras):
+            yield "bias, masks" if extras else "", launch
     for gated in (False, True):
         for launch in slots(gated):
             yield "S=2" + (" token, strength" if gated else ""), launch
@@ -88,6 +92,19 @@ def depth_reads(reads: int, extras: bool) -> list[Launch]:
         torch.zeros_like(out), sources, *parameters, [mixed, *saved], 16.0, norm_eps
     )
     return [*forward, *backward]
+
+
+def depth_pulls(extras: bool) -> list[Launch]:
+    x = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16)
+    readers, numbers = torch.arange(SOURCES), torch.zeros(SOURCES, ROWS)
+    bias = torch.zeros(SOURCES) if extras else None
+    present = torch.ones(SOURCES, ROWS, dtype=torch.uint8) if extras else None
+    query = torch.zeros(SOURCES, WIDTH)
+    along, _ = depth_pull.plan_along(x, x)
+    source, _ = depth_pull.plan_source(
+        x, query, bias, [x] * SOURCES, readers, present, numbers, numbers, 16.0, 1e-6
+    )
+    return [*along, *source]
 
 
 def slots(gated: bool) -> list[Launch]:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from lrt_kernels import Scored, read_scored, score_source
+from lrt_kernels.backend import Backend
 from lrt_lab.backbones import AttentionResiduals, PairwiseAttentionResiduals, attention_residuals
 from lrt_lab.frame import Frame
 from lrt_lab.routes import GatherFFN
@@ -39,8 +40,9 @@ class Stack:
         biased: bool = True,
         dtype: torch.dtype = torch.float64,
         blind: int | None = 1,
+        backend: Backend = "reference",
     ) -> None:
-        self.heads, self.blind = heads, blind
+        self.heads, self.blind, self.backend = heads, blind, backend
         wide = torch.promote_types(dtype, torch.float32)
         self.starts = [normal(*SHAPE, WIDTH, seed=j, dtype=dtype) for j in range(2)]
         rows, sources = LAYERS * heads, LAYERS + 2
@@ -54,7 +56,7 @@ class Stack:
         return [x.detach().clone().to(dtype or x.dtype).requires_grad_() for x in inputs]
 
     def score(self, pull: bool, value: Tensor, query: Tensor, bias: Tensor | None) -> Scored:
-        return score_source(value, query, bias, 1.5, 1e-3, self.heads, "reference", pull)
+        return score_source(value, query, bias, 1.5, 1e-3, self.heads, self.backend, pull)
 
     def layer(
         self, sources: list[Scored], reader: int, weight: Tensor, masks: list[Tensor | None]
@@ -255,6 +257,22 @@ def test_all_sources_or_none() -> None:
     sources = [score_source(x, query, pull=pull) for pull in (True, False)]
     with pytest.raises(ValueError, match="sources: score all of them with pull, or none"):
         read_scored(sources, [0, 0])
+
+
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("value", {"value": torch.ones(2, WIDTH, dtype=torch.int64)}),
+        ("query", {"query_RD": normal(1, WIDTH + 1)}),
+        ("query", {"query_RD": normal(1, WIDTH).to("meta")}),
+        ("bias", {"bias_R": normal(2)}),
+    ],
+)
+def test_wrong_arguments_are_named(name: str, given: dict[str, Tensor]) -> None:
+    right = {"value": normal(2, WIDTH), "query_RD": normal(1, WIDTH), "bias_R": normal(1)}
+    score_source(**right, pull=True)
+    with pytest.raises(ValueError, match=f"^{name} "):
+        score_source(**right | given, pull=True)
 
 
 @contextmanager
