@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PARTS = 6
 
 
+# Apart, since all of them take minutes, and these can run beside each other.
 @pytest.mark.slow
-def test_no_kernel_spills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [f"{first}/{PARTS}" for first in range(PARTS)])
+def test_no_kernel_spills(part: str, tmp_path: Path) -> None:
     """In a process of its own: a kernel is compiled or interpreted, as its import finds it."""
     pytest.importorskip("triton")
     folders = [str(ROOT), str(ROOT / "kernels"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -22,7 +25,7 @@ def test_no_kernel_spills(tmp_path: Path) -> None:
         **{"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(folders)},
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.aot"],
+        [sys.executable, "-m", "tests.kernels.aot", part],
         **{"cwd": ROOT, "env": environment, "capture_output": True, "text": True},
     )
     print(done.stdout)
