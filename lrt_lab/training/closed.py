@@ -6,9 +6,7 @@ the depth, and no two readers' calls are alike.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,21 +15,17 @@ from torch import Tensor
 from lrt_lab.training.tally import Counter
 
 
-@contextmanager
-def mixtures_closed(counter: Counter) -> Iterator[None]:
-    """Until the block ends, `lrt_kernels.depth_read` counts its mixtures without executing them."""
-    module: Any = sys.modules["lrt_kernels.depth_read"]
-    executed = module.mixed
+def closed_mixture(counter: Counter) -> Callable[[Any], Callable[..., Tensor]]:
+    """What takes the place of `lrt_kernels.depth_read.mixed`: it counts and does not execute."""
 
-    def counted(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
-        out: Tensor = _Mix.apply(counter, *logits, *sources)
-        return out
+    def by(executed: Any) -> Callable[..., Tensor]:
+        def counted(logits: Sequence[Tensor], sources: Sequence[Tensor]) -> Tensor:
+            out: Tensor = _Mix.apply(counter, *logits, *sources)
+            return out
 
-    module.mixed = counted
-    try:
-        yield
-    finally:
-        module.mixed = executed
+        return counted
+
+    return by
 
 
 class _Mix(torch.autograd.Function):

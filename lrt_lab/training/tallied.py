@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import lrt_kernels
 from lrt_lab.backbones import Backbone
 from lrt_lab.decoder import Decoder, Sweep
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
-from lrt_lab.training.closed import mixtures_closed
+from lrt_lab.training.closed import closed_mixture
 from lrt_lab.training.repeats import Repeats
 from lrt_lab.training.tally import Counter, Tally, fused_attention, wrapping
 from lrt_lab.training.uncompiled import uncompiled
@@ -111,13 +112,13 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
         replace = stack.enter_context(wrapping())
         if repeat and decoder.head.is_meta:
             repeats = Repeats(counter)
-            stack.enter_context(mixtures_closed(counter))
-            stack.enter_context(kernels_once(repeats))
+            replace(sys.modules["lrt_kernels.depth_read"], "mixed", closed_mixture(counter))
+            kernels_once(repeats, replace)
             once(decoder, repeats, replace)
         count(decoder, counter, replace)
-        stack.enter_context(placing(counter, part_names(decoder)["route"]))
+        placing(counter, part_names(decoder)["route"], replace)
         stack.enter_context(kept(decoder, counter))
-        stack.enter_context(fused_attention(counter))
+        replace(functional, "scaled_dot_product_attention", fused_attention(counter))
         stack.enter_context(counter)
         yield tally
 
@@ -204,10 +205,8 @@ def called(
     return lambda *args: repeats.call(key, run, args, parameters)
 
 
-@contextmanager
-def kernels_once(repeats: Repeats) -> Iterator[None]:
+def kernels_once(repeats: Repeats, replace: Wrap) -> None:
     """The same for the operations of `lrt_kernels`, wherever the lab has imported them."""
-    changed: list[tuple[Any, str, Callable[..., Any]]] = []
 
     def by(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
@@ -223,20 +222,12 @@ def kernels_once(repeats: Repeats) -> Iterator[None]:
     lab = [m for name, m in sys.modules.items() if name.startswith("lrt_lab.")]
     places = [(place, name, lrt_kernels) for name in KERNELS for place in lab]
     places += [(sys.modules[module], name, sys.modules[module]) for module, name in STEPS]
-    try:
-        for place, name, source in places:
-            run: Callable[..., Any] = getattr(source, name)
-            if vars(place).get(name) is run:
-                setattr(place, name, by(name, run))
-                changed.append((place, name, run))
-        yield
-    finally:
-        for place, name, run in changed:
-            setattr(place, name, run)
+    for place, name, source in places:
+        if vars(place).get(name) is getattr(source, name):
+            replace(place, name, partial(by, name))
 
 
-@contextmanager
-def placing(counter: Counter, route: str) -> Iterator[None]:
+def placing(counter: Counter, route: str, replace: Wrap) -> None:
     """Count the norm and rotation of keys under their mixer, though the route's pass does them."""
 
     def by(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,15 +237,8 @@ def placing(counter: Counter, route: str) -> Iterator[None]:
 
         return counted
 
-    modules = [sys.modules[name] for name in PLACES]
-    before = [vars(module)["place_heads"] for module in modules]
-    try:
-        for module, run in zip(modules, before, strict=True):
-            module.place_heads = by(run)  # type: ignore[attr-defined]
-        yield
-    finally:
-        for module, run in zip(modules, before, strict=True):
-            module.place_heads = run  # type: ignore[attr-defined]
+    for name in PLACES:
+        replace(sys.modules[name], "place_heads", by)
 
 
 def count(decoder: Decoder, counter: Counter, replace: Wrap) -> None:

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -324,33 +323,28 @@ def blank(like: Tensor) -> Tensor:
     return torch.empty_like(like)
 
 
-@contextmanager
-def fused_attention(counter: Counter) -> Iterator[None]:
-    """Until the block ends, attention as torch's fused kernels do it, for devices without one.
+def fused_attention(counter: Counter) -> Callable[[Any], Callable[..., Tensor]]:
+    """What takes the place of torch's attention: it counts it as the fused kernels do it.
 
     Scores are neither kept nor, as in `torch.nn.functional`'s plain form, copied; their FLOPs are
     counted as if they were computed once: two products forward and four backward over the full
-    rectangle of queries by keys, and five operations per score each way.
+    rectangle of queries by keys, and five operations per score each way. Devices that have a kernel
+    execute it.
     """
-    functional: Any = F
-    executed = functional.scaled_dot_product_attention
 
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any
-    ) -> Tensor:
-        y: Tensor
-        if q.is_meta:
-            y = _Attention.apply(q, k, v, attn_mask, counter)
-        else:
-            y = executed(q, k, v, attn_mask, **options)
-        return y
+    # In its place, and not by a mode, which all of torch's functions would pass through.
+    def by(executed: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def attention(
+            q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **options: Any
+        ) -> Tensor:
+            if not q.is_meta:
+                return executed(q, k, v, attn_mask, **options)
+            y: Tensor = _Attention.apply(q, k, v, attn_mask, counter)
+            return y
 
-    # Not a mode, which all of torch's functions would pass through.
-    functional.scaled_dot_product_attention = attention
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention = executed
+        return attention
+
+    return by
 
 
 class _Attention(torch.autograd.Function):
