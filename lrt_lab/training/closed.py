@@ -38,12 +38,13 @@ class _Mix(torch.autograd.Function):
     def forward(ctx: Any, counter: Counter, *given: Tensor) -> Tensor:
         count = len(given) // 2
         logit, sources = given[0], given[count:]
-        weight_S = torch.empty((count, *logit.shape), dtype=logit.dtype, device="meta")
+        with torch._C._DisableTorchDispatch():
+            weight_S = torch.empty((count, *logit.shape), dtype=logit.dtype, device="meta")
+            out = torch.empty(sources[0].shape, dtype=logit.dtype, device="meta")
         ctx.save_for_backward(weight_S, *sources)
-        # Not what is saved: to look at that costs an operation each.
+        # Not what is saved: to look at that costs an operation.
+        ctx.forms = [(one.shape, one.dtype) for one in (logit, sources[0])]
         ctx.counter, ctx.count, ctx.softmax = counter, count, 4 * weight_S.numel()
-        ctx.forms = [(own.shape, own.dtype) for own in given]
-        out = torch.empty(sources[0].shape, dtype=logit.dtype, device="meta")
         work = ctx.softmax + out.numel() * (2 * count - 1)
         counter.tally.add(counter.at_work(), pointwise=work)
         return out
@@ -56,7 +57,6 @@ class _Mix(torch.autograd.Function):
             work += 2 * count * grad.numel() + ctx.softmax
         counter.tally.add(counter.at_work(), pointwise=work)
         with torch._C._DisableTorchDispatch():
-            return None, *(
-                torch.empty(shape, dtype=dtype, device="meta") if wants else None
-                for (shape, dtype), wants in zip(ctx.forms, wanted, strict=True)
-            )
+            # One for all logits, one for all sources: what is shared is never added to in place.
+            blanks = [torch.empty(s, dtype=dtype, device="meta") for s, dtype in ctx.forms]
+        return None, *(blanks[i >= count] if wants else None for i, wants in enumerate(wanted))

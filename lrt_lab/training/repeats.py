@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from lrt_lab.frame import View
-from lrt_lab.training.tally import Counter, Tally, accumulate, blank
+from lrt_lab.training.shapes import blank
+from lrt_lab.training.tally import Counter, Tally, accumulate
 
 Ref = tuple[str, int]
 

@@ -15,13 +15,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from lrt_lab.training.shapes import KNOWN, Known, blank
 
 aten = torch.ops.aten
 #: What is outside every part: the loss, and what a schedule does between sweeps.
@@ -59,44 +60,6 @@ FREE = {
     aten.zero_,
     aten._to_copy,
     aten.tril,
-}
-#: Operations whose output has the shape and type of their largest input. Torch works that out in
-#: Python on the meta device, which would take most of a pricing's time.
-ALIKE = {
-    aten.add.Tensor,
-    aten.addcmul.default,
-    aten.div.Tensor,
-    aten.gelu.default,
-    aten.gelu_backward.default,
-    aten.mul.Scalar,
-    aten.mul.Tensor,
-    aten.neg.default,
-    aten.pow.Tensor_Scalar,
-    aten.relu.default,
-    aten.rsqrt.default,
-    aten.sigmoid.default,
-    aten.sigmoid_backward.default,
-    aten.sub.Tensor,
-    aten.tanh.default,
-    aten.tanh_backward.default,
-}
-#: Operations whose output has the shape and type of their first input, whatever the others' are.
-FIRST = {aten.bitwise_not.default, aten.masked_fill.Scalar, aten.roll.default}
-
-
-def stacked(tensors: Any, dim: int = 0) -> list[int]:
-    """The shape of a stack."""
-    shape = list(tensors[0].shape)
-    shape.insert(dim % (len(shape) + 1), len(tensors))
-    return shape
-
-
-#: The shape of an output of the first input's type, for other operations that take long there.
-SHAPES: dict[Any, Callable[..., Any]] = {
-    aten.mm.default: lambda a, b: (a.shape[0], b.shape[1]),
-    aten.select_backward.default: lambda grad, shape, *_: shape,
-    aten.slice_backward.default: lambda grad, shape, *_: shape,
-    aten.stack.default: stacked,
 }
 
 
@@ -187,7 +150,7 @@ class Counter(TorchDispatchMode):
         self.tally = tally
         self.part = self.around = OUTSIDE
         self.since, self.parts = [0], [OUTSIDE]
-        self.known: dict[Any, tuple[str, Any, Callable[..., Any] | None]] = {}
+        self.known: dict[Any, tuple[str, Any, Known | None]] = {}
         #: Storages of parameters, which are kept anyway.
         self.owned: set[int] = set()
         self.seen: set[int] = set()
@@ -251,9 +214,12 @@ class Counter(TorchDispatchMode):
         """How an operation is counted, and by what factor or formula."""
         packet = func._overloadpacket
         if packet in EXTRA:
-            return "extra", EXTRA[packet]
+            return "matrix", EXTRA[packet]
         if packet in flop_registry:
-            return "matrix", flop_registry[packet]
+            formula = flop_registry[packet]
+            # What finds the shapes for torch's formula takes longer than the operation.
+            inner = getattr(formula, "__wrapped__", None)
+            return ("fused", formula) if inner is None else ("matrix", inner)
         if packet in PER_INPUT:
             return "input", PER_INPUT[packet]
         if packet in PER_OUTPUT:
@@ -266,61 +232,22 @@ class Counter(TorchDispatchMode):
         kwargs = kwargs or {}
         known = self.known.get(func)
         if known is None:
-            known = self.known[func] = (*self.kind(func), guess_of(func))
-        how, factor, guess = known
-        out = None if guess is None else guess(args)
+            known = self.known[func] = (*self.kind(func), KNOWN.get(func))
+        how, factor, known_form = known
+        out = None if known_form is None else known_form(args, kwargs)
         if out is None:
             out = func(*args, **kwargs)
         if how == "matrix":
-            self.tally.add(self.at_work(), matrix=factor(*args, **kwargs, out_val=out))
-        elif how == "extra":
             shapes = [a.shape if isinstance(a, Tensor) else a for a in args]
-            self.tally.add(self.at_work(), matrix=factor(*shapes, **kwargs))
+            done = factor(*shapes, **kwargs, out_shape=getattr(out, "shape", None))
+            self.tally.add(self.at_work(), matrix=done)
+        elif how == "fused":
+            self.tally.add(self.at_work(), matrix=factor(*args, **kwargs, out_val=out))
         elif how != "free":
             counted = args[0] if how == "input" else out
             if isinstance(counted, Tensor) and counted.is_floating_point():
                 self.tally.add(self.at_work(), pointwise=factor * counted.numel())
         return out
-
-
-def guess_of(func: Any) -> Callable[[Any], Tensor | None] | None:
-    """What makes an operation's output without torch, or None where it does not know."""
-    if func in ALIKE or func in FIRST:
-        return partial(like_input, first=func in FIRST)
-    return partial(of_shape, SHAPES[func]) if func in SHAPES else None
-
-
-def like_input(args: Any, first: bool) -> Tensor | None:
-    """Like the first input, or like the largest, if all others broadcast to it."""
-    found = [a for a in args if isinstance(a, Tensor)]
-    like = found[0] if first else max(found, key=Tensor.numel)
-    if not like.is_meta or not (first or like.is_floating_point()):
-        return None
-    for other in found:
-        if other is like or other.shape == like.shape and other.dtype == like.dtype:
-            continue
-        sizes = zip(reversed(other.shape), reversed(like.shape), strict=False)
-        if other.dtype != like.dtype and not first or other.dim() > like.dim():
-            return None
-        if not all(size in (1, full) for size, full in sizes):
-            return None
-    return blank(like)
-
-
-def of_shape(shape: Callable[..., Any], args: Any) -> Tensor | None:
-    """In one piece, of the inputs' type."""
-    given = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
-    if not all(x.is_meta and x.dtype == given[0].dtype for x in given):
-        return None
-    return torch.empty(shape(*args), dtype=given[0].dtype, device="meta")
-
-
-def blank(like: Tensor) -> Tensor:
-    """Another tensor of the same form."""
-    # On the meta device torch works out the strides in Python, at fifty times the cost.
-    if like.is_meta and like.is_contiguous():
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
-    return torch.empty_like(like)
 
 
 def fused_attention(counter: Counter) -> Callable[[Any], Callable[..., Tensor]]:

@@ -1,0 +1,288 @@
+"""What operations return on the meta device, without the Python in which torch works that out.
+
+Torch runs a decomposition, or a dozen checks of symbols, to find a shape: up to a millisecond for
+an operation, and most of what a pricing takes. Here an operation is a function of its arguments
+that makes the output, or that returns None where it does not know, and torch is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+Known = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+
+def blank(like: Tensor) -> Tensor:
+    """Another tensor of the same form."""
+    # On the meta device torch works out the strides in Python, at fifty times the cost.
+    if not like.is_meta:
+        return torch.empty_like(like)
+    if like.is_contiguous():
+        return fresh(like.shape, like.dtype)
+    strides = packed(like)
+    if strides is None:
+        return torch.empty_like(like)
+    return torch.empty_strided(like.shape, strides, dtype=like.dtype, device="meta")
+
+
+def packed(x: Tensor) -> list[int] | None:
+    """Strides without gaps that keep the order in which the dimensions lie, where it is clear."""
+    strides, size = [1] * x.dim(), 1
+    order = sorted(range(x.dim()), key=lambda i: x.stride(i))
+    for i in order:
+        strides[i] = size
+        size *= x.shape[i]
+    steps = [x.stride(i) for i in order]
+    # Where a step is none, or two are alike, torch has rules of its own.
+    return strides if 0 not in steps and len(set(steps)) == len(steps) else None
+
+
+def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """In one piece, in the order of the dimensions."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def joint(shapes: Sequence[Sequence[int]]) -> list[int]:
+    """The shape that all of these broadcast to."""
+    found = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for place, size in enumerate(shape, len(found) - len(shape)):
+            if size != 1:
+                found[place] = size
+    return found
+
+
+def pointwise(args: Sequence[Any], named: Mapping[str, Any], whole: bool = False) -> Tensor | None:
+    """The common shape of tensors of one type, and the layout of one that has this shape.
+
+    Args:
+        args: tensors and numbers.
+        named: options of the operation, none of which matters.
+        whole: whether the operation leaves whole numbers what they are.
+    """
+    given = [a for a in args if isinstance(a, Tensor)]
+    first = given[0]
+    # Most of them, the sums of gradients among them, are of two alike.
+    if len(args) == 2 == len(given) and first.is_floating_point():
+        second = given[1]
+        if first.shape == second.shape and first.dtype == second.dtype and second.is_meta:
+            return blank(first)
+    if not all(x.is_meta and x.dtype == first.dtype for x in given):
+        return None
+    if not first.is_floating_point():
+        numbers = [a for a in args if not isinstance(a, Tensor)]
+        if not whole or not all(type(number) is int for number in numbers):
+            return None
+    if len(given) == 1:
+        return blank(first)
+    shape = joint([x.shape for x in given])
+    for x in given:
+        if list(x.shape) == shape:
+            return blank(x)
+    return fresh(shape, first.dtype) if all(x.is_contiguous() for x in given) else None
+
+
+def compared(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Truth values of the common shape."""
+    given = [a for a in args if isinstance(a, Tensor)]
+    if not all(x.is_meta and x.is_contiguous() for x in given):
+        return None
+    return fresh(joint([x.shape for x in given]), torch.bool)
+
+
+def chosen(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """One of two tensors, entry by entry."""
+    _, *given = args
+    if not all(isinstance(x, Tensor) and x.is_meta and x.is_contiguous() for x in args):
+        return None
+    if given[0].dtype != given[1].dtype:
+        return None
+    return fresh(joint([x.shape for x in args]), given[0].dtype)
+
+
+def first(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the form of the first input, unless another type is asked for."""
+    like: Tensor = args[0]
+    if not like.is_meta or named.get("dtype") not in (None, like.dtype):
+        return None
+    return blank(like)
+
+
+def in_one_piece(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the form of the first input, where that is in one piece."""
+    return first(args, named) if args[0].is_contiguous() else None
+
+
+def rowwise(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """The same of floating-point numbers alone: sums of whole numbers may be wider."""
+    return in_one_piece(args, named) if args[0].is_floating_point() else None
+
+
+def filled(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the form of the first input, which the mask broadcasts to."""
+    own, mask = args[:2]
+    if not own.is_meta or not own.is_contiguous() or joint([own.shape, mask.shape]) != [*own.shape]:
+        return None
+    return blank(own)
+
+
+def in_place(args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The first input itself."""
+    return args[0] if args[0].is_meta else None
+
+
+def shaped(
+    shape: Callable[..., Sequence[int]], args: Sequence[Any], named: Mapping[str, Any]
+) -> Tensor | None:
+    """In one piece, of the inputs' type."""
+    given = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+    if not all(x.is_meta and x.dtype == given[0].dtype for x in given) or named.get("dtype"):
+        return None
+    return fresh(shape(*args), given[0].dtype)
+
+
+def reduced(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Without some dimensions, or with one entry there."""
+    x, dims, keep, *_ = *args, None, False
+    if not x.is_meta or not x.is_floating_point() or named.get("dtype") or not dims:
+        return None
+    gone = {dim % x.dim() for dim in dims}
+    shape = [1 if i in gone else n for i, n in enumerate(x.shape) if keep or i not in gone]
+    # Torch keeps the order in which the dimensions lie.
+    return fresh(shape, x.dtype) if x.is_contiguous() else None
+
+
+def total(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """One number."""
+    x = args[0]
+    known = x.is_meta and x.is_floating_point() and not named.get("dtype")
+    return fresh((), x.dtype) if known else None
+
+
+def rising(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Whole numbers from one to another."""
+    start, end = args
+    if not type(start) is type(end) is int or named.get("dtype") or not on_meta(named):
+        return None
+    return fresh([end - start], torch.int64)
+
+
+def identity(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """A square matrix."""
+    if len(args) != 1 or not on_meta(named):
+        return None
+    return fresh([args[0]] * 2, named.get("dtype") or torch.get_default_dtype())
+
+
+def on_meta(named: Mapping[str, Any]) -> bool:
+    return torch.device(named.get("device") or "cpu").type == "meta"
+
+
+def joined(tensors: Sequence[Tensor], dim: int = 0) -> list[int]:
+    """The shape of tensors one after the other."""
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(x.shape[dim] for x in tensors)
+    return shape
+
+
+def concatenated(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """One after the other."""
+    # Torch leaves out what is empty and of one dimension.
+    if any(x.numel() == 0 or not x.is_contiguous() for x in args[0]):
+        return None
+    return shaped(joined, args, named)
+
+
+def stacked(tensors: Sequence[Tensor], dim: int = 0) -> list[int]:
+    """The shape of a stack."""
+    shape = list(tensors[0].shape)
+    shape.insert(dim % (len(shape) + 1), len(tensors))
+    return shape
+
+
+def log_softmax(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the input's type, which may be a narrow one that is made wide."""
+    x, _, widen = args
+    return None if widen or not x.is_meta else fresh(x.shape, x.dtype)
+
+
+def log_softmax_backward(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the input's type."""
+    grad, _, _, dtype = args
+    return fresh(grad.shape, dtype) if grad.is_meta and grad.is_contiguous() else None
+
+
+def nll_loss(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """A loss per row or for all of them, and the weight of all."""
+    x, target, weight, reduction, _ = args
+    if not x.is_meta or weight is not None or x.dim() != 2:
+        return None
+    return fresh([] if reduction else target.shape, x.dtype), fresh([], x.dtype)
+
+
+def nll_loss_backward(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Of the logits' shape."""
+    x = args[1]
+    return fresh(x.shape, x.dtype) if x.is_meta and x.is_contiguous() else None
+
+
+#: Operations that work entry by entry, on floating-point numbers.
+POINTWISE = (
+    aten.add.Tensor,
+    aten.addcmul.default,
+    aten.clamp.default,
+    aten.div.Scalar,
+    aten.div.Tensor,
+    aten.exp.default,
+    aten.gelu.default,
+    aten.gelu_backward.default,
+    aten.mul.Scalar,
+    aten.mul.Tensor,
+    aten.neg.default,
+    aten.pow.Tensor_Scalar,
+    aten.relu.default,
+    aten.rsqrt.default,
+    aten.sigmoid.default,
+    aten.sigmoid_backward.default,
+    aten.silu.default,
+    aten.silu_backward.default,
+    aten.softplus.default,
+    aten.softplus_backward.default,
+    aten.sub.Tensor,
+    aten.tanh.default,
+    aten.tanh_backward.default,
+    aten.threshold_backward.default,
+)
+#: Of them those that leave whole numbers what they are.
+WHOLE = (aten.add.Tensor, aten.bitwise_and.Tensor, aten.mul.Tensor, aten.sub.Tensor)
+KNOWN: dict[Any, Known] = {
+    **dict.fromkeys(POINTWISE, pointwise),
+    **dict.fromkeys(WHOLE, partial(pointwise, whole=True)),
+    **dict.fromkeys((aten.eq.Tensor, aten.ge.Scalar, aten.lt.Scalar), compared),
+    **dict.fromkeys((aten.bitwise_not.default, aten.zeros_like.default), first),
+    **dict.fromkeys((aten.roll.default, aten.tril.default), in_one_piece),
+    aten.cumsum.default: rowwise,
+    aten.masked_fill.Scalar: filled,
+    **dict.fromkeys((aten.add_.Tensor, aten.mul_.Tensor), in_place),
+    **dict.fromkeys((aten.mean.dim, aten.sum.dim_IntList), reduced),
+    aten.arange.start: rising,
+    aten.bmm.default: partial(shaped, lambda a, b: (*a.shape[:2], b.shape[2])),
+    aten.cat.default: concatenated,
+    aten.eye.default: identity,
+    aten._log_softmax.default: log_softmax,
+    aten._log_softmax_backward_data.default: log_softmax_backward,
+    aten.mm.default: partial(shaped, lambda a, b: (a.shape[0], b.shape[1])),
+    aten.nll_loss_backward.default: nll_loss_backward,
+    aten.nll_loss_forward.default: nll_loss,
+    aten.select_backward.default: partial(shaped, lambda grad, shape, *_: shape),
+    aten.slice_backward.default: partial(shaped, lambda grad, shape, *_: shape),
+    aten.stack.default: partial(shaped, stacked),
+    aten.sum.default: total,
+    aten.where.self: chosen,
+}
