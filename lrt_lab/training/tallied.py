@@ -112,6 +112,8 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
         replace = stack.enter_context(wrapping())
         if repeat and decoder.head.is_meta:
             repeats = Repeats(counter)
+            # Works keep graphs whose nodes keep works, out of sight of Python's collector.
+            stack.callback(repeats.known.clear)
             replace(sys.modules["lrt_kernels.depth_read"], "mixed", closed_mixture(counter))
             kernels_once(repeats, replace)
             once(decoder, repeats, replace)
