@@ -49,7 +49,7 @@ def dense_aggregate(
     check_tensor(weights, "weights", (*own, ways, count), device)
     weights = weights.to(wide(weights.dtype))
     if choose("dense_aggregate", backend, device) == "reference":
-        return _reference(weights, sources)
+        return summed(weights, sources)
     rows = lead.numel()
     if all(size == 1 for size in own):
         # One set for all rows stays one.
@@ -60,7 +60,7 @@ def dense_aggregate(
     return [way.view(shape) for way in sums]
 
 
-def _reference(weights: Tensor, sources: Sequence[Tensor]) -> list[Tensor]:
+def summed(weights: Tensor, sources: Sequence[Tensor]) -> list[Tensor]:
     """The sums in plain PyTorch."""
     sums = []
     for way in weights.unsqueeze(-1).unbind(-3):

@@ -25,22 +25,29 @@ def blank(like: Tensor) -> Tensor:
         return torch.empty_like(like)
     if like.is_contiguous():
         return fresh(like.shape, like.dtype)
-    strides = packed(like)
-    if strides is None:
-        return torch.empty_like(like)
-    return torch.empty_strided(like.shape, strides, dtype=like.dtype, device="meta")
+    return torch.empty_strided(like.shape, packed(like), dtype=like.dtype, device="meta")
 
 
-def packed(x: Tensor) -> list[int] | None:
-    """Strides without gaps that keep the order in which the dimensions lie, where it is clear."""
+def packed(x: Tensor) -> list[int]:
+    """Strides without gaps that keep the order in which the dimensions lie, by torch's rules."""
+    sizes, steps = x.shape, x.stride()
+    # From the innermost one out. A step of none says nothing of a dimension's place.
+    order = list(range(x.dim() - 1, -1, -1))
+    for place in range(1, len(order)):
+        at = place
+        for before in range(place - 1, -1, -1):
+            inner, outer = order[before], order[at]
+            if 0 in (steps[inner], steps[outer]):
+                continue
+            if (steps[inner], sizes[inner]) <= (steps[outer], sizes[outer]):
+                break
+            order[before], order[at] = outer, inner
+            at = before
     strides, size = [1] * x.dim(), 1
-    order = sorted(range(x.dim()), key=lambda i: x.stride(i))
     for i in order:
         strides[i] = size
-        size *= x.shape[i]
-    steps = [x.stride(i) for i in order]
-    # Where a step is none, or two are alike, torch has rules of its own.
-    return strides if 0 not in steps and len(set(steps)) == len(steps) else None
+        size *= sizes[i]
+    return strides
 
 
 def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -158,6 +165,11 @@ def reduced(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     return fresh(shape, x.dtype) if x.is_contiguous() else None
 
 
+def length(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """Lengths of vectors, which are sums too."""
+    return reduced((args[0], *args[2:]), named) if len(args) > 2 else None
+
+
 def total(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     """One number."""
     x = args[0]
@@ -268,8 +280,9 @@ KNOWN: dict[Any, Known] = {
     **dict.fromkeys((aten.bitwise_not.default, aten.zeros_like.default), first),
     **dict.fromkeys((aten.roll.default, aten.tril.default), in_one_piece),
     aten.cumsum.default: rowwise,
+    aten.linalg_vector_norm.default: length,
     aten.masked_fill.Scalar: filled,
-    **dict.fromkeys((aten.add_.Tensor, aten.mul_.Tensor), in_place),
+    **dict.fromkeys((aten.add_.Tensor, aten.addmm_.default, aten.mul_.Tensor), in_place),
     **dict.fromkeys((aten.mean.dim, aten.sum.dim_IntList), reduced),
     aten.arange.start: rising,
     aten.bmm.default: partial(shaped, lambda a, b: (*a.shape[:2], b.shape[2])),

@@ -18,13 +18,21 @@ from lrt_lab.backbones import Backbone
 from lrt_lab.decoder import Decoder, Sweep
 from lrt_lab.mixers import Mixer
 from lrt_lab.routes import Route
-from lrt_lab.training.closed import closed_mixture
+from lrt_lab.training.closed import closed_mixture, closed_sums
 from lrt_lab.training.repeats import Repeats
 from lrt_lab.training.tally import Counter, Tally, fused_attention, wrapping
 from lrt_lab.training.uncompiled import uncompiled
 
-#: No operations, or one that takes the logits of every reader and is counted by a closed form.
-NOT_ONCE = ("alike", "backend", "backends", "no_autocast", "read_scored", "wide")
+#: No operations, or those that take what came before a reader and are counted by a closed form.
+NOT_ONCE = (
+    "alike",
+    "backend",
+    "backends",
+    "dense_aggregate",
+    "no_autocast",
+    "read_scored",
+    "wide",
+)
 #: Operations of `lrt_kernels` that are counted as one.
 KERNELS = tuple(
     name
@@ -115,6 +123,7 @@ def tallied(decoder: Decoder, repeat: bool = True) -> Iterator[Tally]:
             # Works keep graphs whose nodes keep works, out of sight of Python's collector.
             stack.callback(repeats.known.clear)
             replace(sys.modules["lrt_kernels.depth_read"], "mixed", closed_mixture(counter))
+            replace(sys.modules["lrt_kernels.dense_aggregate"], "summed", closed_sums(counter))
             kernels_once(repeats, replace)
             once(decoder, repeats, replace)
         count(decoder, counter, replace)

@@ -13,6 +13,7 @@ from lrt_lab.training.shapes import KNOWN, blank
 
 aten = torch.ops.aten
 META = torch.device("meta")
+IN_PLACE = {aten.add_.Tensor, aten.addmm_.default, aten.mul_.Tensor}
 WIDE = torch.float64
 
 
@@ -27,6 +28,10 @@ LIKE = {
     "gaps": x(2, 8, 4)[:, ::2],
     "order-gaps": x(4, 8, 3).transpose(0, 2)[:, 1:6],
     "expanded": x(2, 1, 4).expand(2, 3, 4),
+    "expanded-order": x(1, 4, 3).expand(2, 4, 3).transpose(1, 2),
+    "expanded-twice": x(1, 4, 1).expand(2, 4, 3),
+    "like-steps": x(24).as_strided((2, 3, 4), (4, 4, 1)),
+    "like-steps-order": x(24).as_strided((4, 3, 2), (1, 4, 4)),
     "ones": x(1, 3, 1),
     "ones-order": x(5, 1, 3).transpose(1, 2),
     "number": x(),
@@ -66,6 +71,8 @@ def calls() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
             for dims in ([1], [-1, 0]):
                 yield from ((aten.sum.dim_IntList, (v, dims, keep), {}) for keep in (False, True))
                 yield from ((aten.mean.dim, (v, dims, keep), {}) for keep in (False, True))
+            yield aten.linalg_vector_norm.default, (v, 2.0, [-1], True), {}
+            yield aten.linalg_vector_norm.default, (v,), {}
     for v, w in PAIRS.values():
         for op in (aten.add, aten.div, aten.mul, aten.sub, aten.eq):
             yield op.Tensor, (v, w), {}
@@ -126,7 +133,7 @@ CALLS = list(calls())
 
 def test_every_known_operation_is_tried() -> None:
     # Those in place return what they are given.
-    assert set(KNOWN) - {op for op, _, _ in CALLS} == {aten.add_.Tensor, aten.mul_.Tensor}
+    assert set(KNOWN) - {op for op, _, _ in CALLS} == IN_PLACE
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_blank_is_what_torch_makes_like_it(like: Tensor) -> None:
 
 def test_most_of_these_are_known() -> None:
     known = [op for op, args, named in CALLS if KNOWN[op](args, named) is not None]
-    assert set(known) == set(KNOWN) - {aten.add_.Tensor, aten.mul_.Tensor}
+    assert set(known) == set(KNOWN) - IN_PLACE
 
 
 def test_in_place_returns_what_it_is_given() -> None:
