@@ -23,6 +23,7 @@ from lrt_lab.training.config import merge, merge_configs
 from lrt_lab.training.meter import Cost, measure
 from lrt_lab.training.optimizer import Optimization
 from lrt_lab.training.published import Published
+from lrt_lab.training.uncompiled import uncompiled
 from lrt_lab.wording import nearest
 
 HELP = """usage: lrt-lab describe --config FILE [--config FILE ...] [--KEY VALUE ...]
@@ -151,7 +152,8 @@ def build(config: Mapping[str, Any]) -> tuple[Any, Any, int]:
     length, vocabulary = rows(config.get("data") or {})
     if options["vocab"] is None:
         options["vocab"] = vocabulary
-    decoder, schedule = assemble(**options)
+    with uncompiled():
+        decoder, schedule = assemble(**options)
     return decoder, schedule, length
 
 

@@ -218,13 +218,13 @@ def stacked(tensors: Sequence[Tensor], dim: int = 0) -> list[int]:
     return shape
 
 
-def log_softmax(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+def softmax(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     """Of the input's type, which may be a narrow one that is made wide."""
     x, _, widen = args
-    return None if widen or not x.is_meta else fresh(x.shape, x.dtype)
+    return None if widen else in_one_piece(args, named)
 
 
-def log_softmax_backward(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+def softmax_backward(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     """Of the input's type."""
     grad, _, _, dtype = args
     return fresh(grad.shape, dtype) if grad.is_meta and grad.is_contiguous() else None
@@ -288,8 +288,11 @@ KNOWN: dict[Any, Known] = {
     aten.bmm.default: partial(shaped, lambda a, b: (*a.shape[:2], b.shape[2])),
     aten.cat.default: concatenated,
     aten.eye.default: identity,
-    aten._log_softmax.default: log_softmax,
-    aten._log_softmax_backward_data.default: log_softmax_backward,
+    **dict.fromkeys((aten._log_softmax.default, aten._softmax.default), softmax),
+    **dict.fromkeys(
+        (aten._log_softmax_backward_data.default, aten._softmax_backward_data.default),
+        softmax_backward,
+    ),
     aten.mm.default: partial(shaped, lambda a, b: (a.shape[0], b.shape[1])),
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss_forward.default: nll_loss,

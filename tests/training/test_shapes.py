@@ -117,10 +117,13 @@ def calls() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     yield aten.cat.default, ([x(3, 2).T, x(3, 2).T],), {}
     yield aten.select_backward.default, (x(2, 4), [2, 3, 4], 1, 0), {}
     yield aten.slice_backward.default, (x(2, 2), [2, 3], 1, 0, 2, 1), {}
-    for dtype in (torch.float32, torch.bfloat16):
-        yield aten._log_softmax.default, (x(4, 7, dtype=dtype), -1, False), {}
     logits, target = x(4, 7), x(4, dtype=torch.int64)
-    yield aten._log_softmax_backward_data.default, (logits, logits, -1, torch.float32), {}
+    for op in (aten._log_softmax.default, aten._softmax.default):
+        yield op, (x(4, 7, dtype=torch.bfloat16), -1, False), {}
+        yield from ((op, (v, 0, False), {}) for v in floats)
+    for op in (aten._log_softmax_backward_data.default, aten._softmax_backward_data.default):
+        yield op, (logits, logits, -1, torch.float32), {}
+        yield op, (x(7, 4).T, x(7, 4).T, -1, torch.float32), {}
     for reduction in (0, 1):
         yield aten.nll_loss_forward.default, (logits, target, None, reduction, -100), {}
         loss, weight = x(4) if reduction == 0 else x(), x()
