@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
-
 from lrt_lab.data.batch import Batch
 from lrt_lab.data.slices import EvaluationSlice
 from lrt_lab.errors import UserError
@@ -15,7 +13,7 @@ from lrt_lab.errors import UserError
 __all__ = ["Data", "at_least", "held_out"]
 
 
-class Data(LightningDataModule, ABC):
+class Data(ABC):
     """Training batches and evaluation slices; building one reads and writes nothing.
 
     Attributes:
@@ -32,6 +30,9 @@ class Data(LightningDataModule, ABC):
     @abstractmethod
     def vocabulary(self) -> int:
         """Number of token ids, those of the targets included."""
+
+    def prepare_data(self) -> None:  # noqa: B027
+        """Fetch or make what is read, once; nothing for what is generated."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TextData: a prepared corpus as Lightning sees it.
+"""TextData: a prepared corpus as training sees it.
 
 The same seed gives every cell the same batches in the same order.
 """
@@ -56,7 +56,6 @@ class TextData(Data):
         test_bytes: int | None = None,
         validation_bytes: int = 32768,
     ) -> None:
-        super().__init__()
         at_least(
             {
                 "length": (length, 1),

@@ -180,11 +180,14 @@ def rows(data: Mapping[str, Any]) -> tuple[int, int]:
     options = data.get("init_args") or {} if "class_path" in data else data
     if chosen == "TextData" and "length" in options:
         return options["length"], TEXT
-    import lrt_lab.data.tasks
-    import lrt_lab.data.text  # noqa: F401
-    from lrt_lab.parts import PARTS, parts_of
+    from lrt_lab.data.tasks import Task
 
-    known = parts_of(PARTS["data"])
+    known: dict[str, type] = {task.__name__: task for task in Task.__subclasses__()}
+    if chosen not in known:
+        # Of text only if need be: its reader takes longer to import than most models to price.
+        from lrt_lab.parts import PARTS, parts_of
+
+        known = parts_of(PARTS["data"])
     if chosen not in known:
         raise UserError(
             f"unknown data {chosen!r}{nearest(chosen, known)}; known: {', '.join(known)}"

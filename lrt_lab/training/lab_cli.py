@@ -71,8 +71,6 @@ class LabCLI(LightningCLI):
         try:
             super().__init__(
                 LanguageModel,
-                Data,
-                subclass_mode_data=True,
                 save_config_callback=None,
                 seed_everything_default=False,
                 args=stacked(args) if isinstance(args, list) else Namespace(with_data(args)),
@@ -89,6 +87,12 @@ class LabCLI(LightningCLI):
             )
         except ArgumentError as error:
             raise UserError(explain(str(error), options(self.parser))) from None
+
+    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Trainer and model as Lightning adds them, and data, which need not know Lightning."""
+        parser.add_lightning_class_args(self.trainer_class, "trainer")
+        parser.add_lightning_class_args(LanguageModel, "model")
+        parser.add_subclass_arguments(Data, "data", required=True)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument(

@@ -250,7 +250,7 @@ def train(
         log_every_n_steps=options["recording"]["log_every"],
     )
     last = store.checkpoint
-    trainer.fit(module, data, ckpt_path=str(last) if last.exists() else None)
+    trainer.fit(module, data.train_dataloader(), ckpt_path=str(last) if last.exists() else None)
     if trainer.global_step < run.steps and not record.diverged:
         # Lightning returns quietly after SIGTERM; the run is then cut, not finished.
         raise InterruptedError(f"training stopped at step {trainer.global_step} of {run.steps}")

@@ -52,7 +52,6 @@ class Task(Data):
         test_rows: int = 512,
         validation_rows: int = 256,
     ) -> None:
-        super().__init__()
         at_least(
             {
                 "length": (length, 1),
