@@ -16,7 +16,7 @@ H2_PANEL := $(if $(filter cpu gpu,$(SCALE)),experiments/h2-swaps.yaml)
 # Set-up runs again when the pinned versions, the dependencies or the set-up itself change.
 STAMP := .venv/.stamp-$(shell cat .ci/lock-cpu.txt .ci/text.txt .ci/setup pyproject.toml | git hash-object --stdin)
 
-.PHONY: help setup h1 h1-tune h1-extended h2 h2-tune h3 backbones contraction tasks mixers bench-backbones bench-passes bench-mixers kernels-bench kernels-aot kernels-gpu test check clean
+.PHONY: help setup h1 h1-tune h1-extended h2 h2-tune h3 backbones contraction tasks mixers bench-backbones bench-passes bench-mixers bench-describe kernels-bench kernels-aot kernels-gpu test check clean
 .DEFAULT_GOAL := help
 
 help: ## print this help
@@ -73,6 +73,9 @@ bench-backbones: setup ## time and memory of all backbones beside PreNorm, again
 
 bench-mixers: setup ## time, decoding and memory of all mixers beside attention, against the committed numbers
 	@.venv/bin/python -m tests.benchmarks.mixers
+
+bench-describe: setup ## time of describe on every shipped config, against the aim of four seconds
+	@.venv/bin/python -m tests.benchmarks.describe
 
 kernels-bench: setup ## time of the operations beside their naive forms; on a GPU beside a copy
 	@.venv/bin/python -m tests.benchmarks.kernels

@@ -16,6 +16,8 @@ from lrt_kernels import (
     dense_aggregate,
     depth_read,
     l2_norm,
+    read_scored,
+    score_source,
     simplicial_attention,
     stream_score,
 )
@@ -36,7 +38,7 @@ class Case:
     """One operation at one size.
 
     Args:
-        op: its name in `lrt_kernels.OPS`.
+        op: its name in `lrt_kernels`.
         size: in words.
         leaves: tensors with gradients, on a device.
         call: the operation, given ``backend``.
@@ -103,6 +105,47 @@ def depth_reads(tokens: int, width: int, count: int, dtype: torch.dtype) -> Case
             "forward": Work(tokens * ((count + 1) * state + kept)),
             "backward": Work(tokens * ((2 * count + 3) * state + kept + 8)),
         },
+    )
+
+
+def depth_pulls(tokens: int, width: int, readers: int, dtype: torch.dtype) -> Case:
+    """Reads of 2, 3, .. of a growing list, gradients pulled, beside those that are added up."""
+
+    def later(source: int) -> int:
+        """How many readers come after a source; both of the first two come before all."""
+        return readers + 1 - max(1, source)
+
+    def stack(*x: Tensor, backend: Any = "auto", pull: bool = True) -> list[Tensor]:
+        values, queries = x[: readers + 1], x[readers + 1 :]
+        bank = [
+            score_source(value, query, backend=backend, pull=pull)
+            for value, query in zip(values, queries, strict=True)
+        ]
+        return [
+            read_scored(bank[: r + 1], [r - max(1, j) for j in range(r + 1)])
+            for r in range(1, readers + 1)
+        ]
+
+    state, reads = width * dtype.itemsize, sum(later(j) for j in range(readers + 1))
+    queries = [((later(j), width), torch.float32) for j in range(readers + 1)]
+    shapes = [((tokens, width), dtype)] * (readers + 1) + queries
+    # Forward every read's sources, its output, and the logarithm of its denominator. Backward each
+    # read's output and gradient for do . o; each source once, and once more for the queries'
+    # gradients, its own gradient, every later read's do, and by read lse, do . o, and the logit's
+    # gradient out and in.
+    return Case(
+        "depth_pull",
+        f"{tokens} tokens, width {width}, {readers} readers",
+        lambda device: normals(device, *shapes),
+        stack,
+        partial(stack, pull=False),
+        {
+            "forward": Work(tokens * ((reads + readers) * state + 4 * readers)),
+            "backward": Work(
+                tokens * ((2 * readers + 3 * (readers + 1) + reads) * state + 16 * reads)
+            ),
+        },
+        compiles=(),
     )
 
 
@@ -260,6 +303,7 @@ def delta_rules(
 #: At the size of a test on one thread of a CPU, and at the size of training on a GPU.
 ON_CPU = [
     depth_reads(1024, 256, 9, torch.float32),
+    depth_pulls(1024, 256, 8, torch.float32),
     dense_aggregates(1024, 256, 9, torch.float32),
     stream_scores(1024, 256, torch.float32),
     simplicials(1, 128, 4, 1, 32, (32, 8), torch.float32),
@@ -270,6 +314,7 @@ ON_GPU = [
     for make in (depth_reads, dense_aggregates)
     for count in (9, 17)
 ] + [
+    depth_pulls(32768, 1024, 16, torch.bfloat16),
     stream_scores(32768, 1024, torch.bfloat16),
     *(delta_rules(32, 1024, 8, 128, values, torch.bfloat16) for values in (128, 256)),
 ]

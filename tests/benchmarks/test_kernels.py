@@ -14,6 +14,7 @@ from tests.benchmarks.kernel_cases import (
     Case,
     delta_rules,
     dense_aggregates,
+    depth_pulls,
     depth_reads,
     outputs,
     simplicials,
@@ -24,6 +25,7 @@ from tests.kernels.row_cases import CASES
 
 SMALL = [
     depth_reads(5, 4, 3, torch.float32),
+    depth_pulls(5, 4, 3, torch.float32),
     dense_aggregates(5, 4, 3, torch.float32),
     stream_scores(5, 4, torch.float32),
     simplicials(2, 7, 4, 2, 4, (4, 2), torch.float32),
@@ -43,6 +45,15 @@ def test_bytes_of_a_read() -> None:
     work = depth_reads(1, 1024, 17, torch.bfloat16).work
     assert work["forward"].bytes == pytest.approx(18 * 2048, rel=0.01)
     assert work["backward"].bytes == pytest.approx(37 * 2048, rel=0.01)
+
+
+def test_bytes_of_a_pull() -> None:
+    """Backward a source with R later readers takes R + 3 states, and every read two."""
+    work, readers = depth_pulls(1, 1024, 16, torch.bfloat16).work, 16
+    seen = sum(r + 1 for r in range(1, readers + 1))
+    assert work["forward"].bytes == pytest.approx((seen + readers) * 2048, rel=0.01)
+    least = seen + 3 * (readers + 1) + 2 * readers
+    assert work["backward"].bytes == pytest.approx(least * 2048, rel=0.01)
 
 
 def test_bytes_of_an_aggregate() -> None:
