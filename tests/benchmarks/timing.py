@@ -53,13 +53,18 @@ def interleaved(
         device: "cpu" or "cuda".
     """
     deadline, longest = time.monotonic() + budget, 0.0
+    shown = 0.0
     times: dict[str, list[float]] = {name: [] for name in runs}
     while min(map(len, times.values())) < 2 or time.monotonic() + longest < deadline:
         began = time.monotonic()
         for name, run in runs.items():
             times[name].append(seconds(run, device))
-        longest = max(longest, time.monotonic() - began)
-        print(".", end="", flush=True)
+        now = time.monotonic()
+        longest = max(longest, now - began)
+        # A fast operation is repeated thousands of times.
+        if now - shown > 1:
+            shown = now
+            print(".", end="", flush=True)
     return times
 
 
