@@ -20,6 +20,7 @@ from lrt_kernels.short_conv import l2_norm, short_conv
 from lrt_kernels.simplicial_attention import simplicial_attention
 from lrt_kernels.sinkhorn import sinkhorn
 from lrt_kernels.slot_compact import direction, slot_compact, slot_gate, slot_reflect
+from lrt_kernels.stream_coefficients import Sinkhorn, stream_adjustments, stream_coefficients
 from lrt_kernels.stream_mix import stream_read, stream_score, stream_write
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "OPS",
     "Placement",
     "Scored",
+    "Sinkhorn",
     "alike",
     "backend",
     "backends",
@@ -58,6 +60,8 @@ __all__ = [
     "slot_compact",
     "slot_gate",
     "slot_reflect",
+    "stream_adjustments",
+    "stream_coefficients",
     "stream_read",
     "stream_score",
     "stream_write",

@@ -24,6 +24,7 @@ OPS = (
     "simplicial_attention",
     "sinkhorn",
     "slot_compact",
+    "stream_coefficients",
     "stream_mix",
 )
 #: Those of them that have Triton kernels.
@@ -39,6 +40,7 @@ KERNELS = frozenset(
         "simplicial_attention",
         "sinkhorn",
         "slot_compact",
+        "stream_coefficients",
         "stream_mix",
     }
 )

@@ -56,10 +56,7 @@ def sinkhorn(
             f"logits has shape {tuple(logits.shape)}: give (..., n, n), source and destination"
         )
     check_tensor(logits, "logits", tuple(logits.shape), logits.device)
-    if iterations < 1:
-        raise ValueError(f"iterations={iterations}: give at least 1")
-    if exact not in ("source", "destination"):
-        raise ValueError(f"exact={exact!r}: give source or destination")
+    check_options(iterations, exact)
     n = logits.shape[-1]
     flat = logits.to(wide(logits.dtype)).reshape(-1, n, n)
     scaled: Tensor
@@ -73,6 +70,18 @@ def sinkhorn(
     back = (2, 0, 1) if exact == "source" else (2, 1, 0)
     # Matrices in one piece each: products of many small matrices loop over any other layout.
     return scaled.permute(back).contiguous().view(logits.shape)
+
+
+def check_options(iterations: int, exact: str, of: str = "") -> None:
+    """That there is an iteration, and an axis to end with.
+
+    Raises:
+        ValueError: naming the option, with ``of`` before it.
+    """
+    if iterations < 1:
+        raise ValueError(f"{of}iterations={iterations}: give at least 1")
+    if exact not in ("source", "destination"):
+        raise ValueError(f"{of}exact={exact!r}: give source or destination")
 
 
 class _Balance(torch.autograd.Function):

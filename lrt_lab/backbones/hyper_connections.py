@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lrt_kernels import no_autocast, normed_scores, wide
+from lrt_kernels import no_autocast, normed_scores, stream_adjustments, wide
 from lrt_lab.backbones.base import Backbone
 from lrt_lab.backbones.streams import Coefficients, ParallelStreams, Streams
 from lrt_lab.errors import UserError
@@ -79,18 +79,12 @@ class StreamConnection(nn.Module):
             return Coefficients(*(p.expand(*positions, *p.shape) for p in (read, write, carry)))
         weight = torch.cat([self.read_weight, self.write_weight, self.carry_weight]).to(dtype)
         scores = normed_scores(x, weight, self.gain, self.eps, self.norm == "layer")
-        with no_autocast(x.device.type):
-            if self.norm == "layer":
-                scores = scores + F.linear(self.bias.to(dtype), weight)
-            if self.tanh:
-                scores = torch.tanh(scores)
-            # Scores are (..., source, what they adjust).
-            on_read, on_write, on_carry = scores.split([1, 1, self.streams], dim=-1)
-            return Coefficients(
-                torch.addcmul(read, on_read.squeeze(-1), self.mix_scale.to(dtype)),
-                torch.addcmul(write, on_write.squeeze(-1), self.write_scale.to(dtype)),
-                torch.addcmul(carry, on_carry, self.mix_scale.to(dtype)),
-            )
+        shift = None
+        if self.norm == "layer":
+            with no_autocast(x.device.type):
+                shift = F.linear(self.bias.to(dtype), weight)
+        learned = (read, write, carry, self.mix_scale, self.write_scale)
+        return Coefficients(*stream_adjustments(scores, *learned, shift, self.tanh))
 
 
 class HyperConnections(ParallelStreams, Backbone):

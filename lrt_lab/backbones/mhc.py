@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from lrt_kernels import sinkhorn, stream_read, stream_score
+from lrt_kernels import Sinkhorn, stream_coefficients, stream_read, stream_score
 from lrt_lab.backbones.base import Backbone
 from lrt_lab.backbones.streams import Coefficients, ParallelStreams, Streams
 from lrt_lab.errors import UserError
@@ -32,7 +32,7 @@ Readout = Literal["mean", "sum", "head"]
 
 
 class Connection(nn.Module):
-    """One unit's scores, from which its coefficients come.
+    """One unit's coefficients.
 
     Args:
         width: features d of a stream.
@@ -44,7 +44,6 @@ class Connection(nn.Module):
     def __init__(self, width: int, initial: Tensor, streams: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.sections = (streams, streams, len(initial) - 2 * streams)
         entries = streams * width
         self.gain = parameter(entries, init=constant(1.0), role="connection")
         self.phi = parameter(len(initial), entries, init=constant(0.0), role="router")
@@ -52,12 +51,13 @@ class Connection(nn.Module):
         self.alpha = parameter(3, init=constant(0.01), role="connection")
         self.beta = parameter(len(initial), init=_values(initial), role="connection")
 
-    def forward(self, streams: Tensor) -> tuple[Tensor, ...]:
-        """Logits of read ``(B, P, n)``, write ``(B, P, n)`` and carry ``(B, P, carries)``."""
+    def forward(
+        self, streams: Tensor, mixing: Sinkhorn | Tensor, write_scale: float, read_eps: float
+    ) -> Coefficients:
+        """Coefficients for streams ``(B, P, n, d)``; the rest as of `stream_coefficients`."""
         scores = stream_score(streams, self.phi * self.gain, self.eps)
-        alpha = torch.cat([a.expand(k) for a, k in zip(self.alpha, self.sections, strict=True)])
-        logits = torch.addcmul(self.beta.to(scores.dtype), scores, alpha.to(scores.dtype))
-        return logits.split(self.sections, dim=-1)
+        gates = (write_scale, read_eps)
+        return Coefficients(*stream_coefficients(scores, self.alpha, self.beta, mixing, *gates))
 
 
 def _values(values: Tensor) -> Init:
@@ -155,18 +155,14 @@ class MHC(ParallelStreams, Backbone):
         """Starting biases of the carry, near the identity."""
         return (8 * torch.eye(self.streams, device="cpu") - 8).flatten()
 
-    def carry(self, logits: Tensor) -> Tensor:
-        """The carry ``(B, P, source, destination)`` from its logits."""
-        logits = logits.unflatten(-1, (self.streams, self.streams))
-        return sinkhorn(logits, self.iterations, self.sinkhorn_eps, self.exact)
+    def mixing(self) -> Sinkhorn | Tensor:
+        """How logits become a carry."""
+        return Sinkhorn(self.iterations, self.sinkhorn_eps, self.exact)
 
     def coefficients(self, streams: Tensor, unit: int) -> Coefficients:
         """A unit's read, write and carry for streams ``(B, P, n, d)``."""
-        read, write, carry = self.connections[unit](streams)
-        read = torch.sigmoid(read)
-        if self.read_eps:
-            read = read + self.read_eps
-        return Coefficients(read, self.write_scale * torch.sigmoid(write), self.carry(carry))
+        gates = (self.write_scale, self.read_eps)
+        return self.connections[unit](streams, self.mixing(), *gates)
 
     def finish(self, state: Streams) -> Tensor:
         x = state.x

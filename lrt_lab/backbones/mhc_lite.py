@@ -16,7 +16,6 @@ import math
 import torch
 from torch import Tensor
 
-from lrt_kernels import no_autocast
 from lrt_lab.backbones.mhc import MHC, Initial, Readout
 from lrt_lab.errors import UserError
 from lrt_lab.layers import Shape
@@ -88,8 +87,5 @@ class MHCLite(MHC):
         start[0] = 0.0
         return start
 
-    def carry(self, logits: Tensor) -> Tensor:
-        weight = torch.softmax(logits, dim=-1)
-        matrices = self.permutations.to(weight.dtype).flatten(1)
-        with no_autocast(weight.device.type):
-            return (weight @ matrices).unflatten(-1, (self.streams, self.streams))
+    def mixing(self) -> Tensor:
+        return self.permutations

@@ -13,7 +13,7 @@ from lrt_lab.backbones import MHCLite
 from lrt_lab.backbones.mhc_lite import permutations
 from lrt_lab.decoder import Decoder
 from lrt_lab.errors import UserError
-from tests.backbones.test_mhc import WIDTH, N, built, check_authors, check_initial, load
+from tests.backbones.test_mhc import WIDTH, N, built, carried, check_authors, check_initial, load
 from tests.support.golden import golden
 
 
@@ -67,7 +67,7 @@ def test_the_carry_preserves_the_mean_and_never_expands(std: float, streams: int
     backbone = built(MHCLite(streams), torch.float64)
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(64, math.factorial(streams), generator=g, dtype=torch.float64) * std
-    carry = backbone.carry(logits)
+    carry = carried(backbone, logits)
     for axis in (-1, -2):
         assert (carry.sum(axis) - 1).abs().max() <= 1e-14
     x = torch.randn(64, streams, WIDTH, generator=g, dtype=torch.float64)
@@ -82,7 +82,7 @@ def test_the_carry_preserves_the_mean_and_never_expands(std: float, streams: int
 def test_differences_between_streams_may_vanish() -> None:
     """All permutations alike average the streams in one step; nothing brings them back."""
     backbone = built(MHCLite(), torch.float64)
-    carry = backbone.carry(torch.zeros(1, 24, dtype=torch.float64))
+    carry = carried(backbone, torch.zeros(1, 24, dtype=torch.float64))
     x = torch.randn(1, N, WIDTH, dtype=torch.float64)
     zero = x.new_zeros(1, N), x.new_zeros(1, WIDTH)
     following = stream_write(x, carry, *zero)
@@ -97,6 +97,6 @@ def test_the_matrices_follow_the_module_and_stay_out_of_its_state() -> None:
     # Ones and zeros lose nothing in bfloat16; the carry is wide again.
     narrow = decoder.bfloat16().backbone
     assert narrow.permutations.dtype == torch.bfloat16
-    assert narrow.carry(torch.zeros(1, 24)).dtype == torch.float32
+    assert carried(narrow, torch.zeros(1, 24)).dtype == torch.float32
     with torch.device("meta"):
         assert Decoder(8, 1, 4, backbone=MHCLite()).backbone.permutations.is_meta

@@ -20,6 +20,7 @@ from lrt_kernels.gpu import (
     simplicial_attention,
     sinkhorn,
     slot_compact,
+    stream_coefficients,
     stream_mix,
 )
 from lrt_kernels.gpu.launch import Launch
@@ -62,6 +63,12 @@ def launches() -> Iterator[tuple[str, Launch]]:
             yield f"K={count}" + (" centred" if count == 6 else ""), launch
     for launch in scaled():
         yield "n=4", launch
+    for matrices in (None, 24, 120):
+        for launch in coefficients(matrices):
+            yield "n=4" if matrices is None else f"{matrices} matrices", launch
+    for tanh in (False, True):
+        for launch in adjustments(tanh):
+            yield "n=4" + (" tanh" if tanh else ""), launch
     for packed in (False, True):
         for launch in simplicials(ROWS, packed):
             yield "documents" if packed else "", launch
@@ -181,6 +188,27 @@ def scaled() -> list[Launch]:
     forward, matrices = sinkhorn.plan_forward(logits, 20, 1e-6, False)
     backward, _ = sinkhorn.plan_backward(matrices, logits, 20, 1e-6, False)
     return [forward, *backward]
+
+
+def coefficients(count: int | None) -> list[Launch]:
+    """mHC's, or with so many permutations of 4 or 5 streams mHC-lite's."""
+    n = 5 if count == 120 else 4
+    matrices = None if count is None else torch.zeros(count, n, n)
+    entries = 2 * n + (count or n * n)
+    given = torch.zeros(ROWS, entries), torch.zeros(3), torch.zeros(entries), matrices
+    balance = (20, 1e-6, False)
+    forward, grads = stream_coefficients.plan_forward(*given, balance, 2.0, 1e-6)
+    backward, *_ = stream_coefficients.plan_backward(grads, *given, balance, 2.0)
+    return [forward, *backward]
+
+
+def adjustments(tanh: bool) -> list[Launch]:
+    scores, shift = torch.zeros(ROWS, 4, 6), torch.zeros(6) if tanh else None
+    scales = torch.zeros(1), torch.zeros(1)
+    learned = (torch.zeros(4), torch.zeros(4), torch.zeros(4, 4), *scales)
+    forward, grads = stream_coefficients.plan_adjust(scores, learned, shift, tanh)
+    backward, *_ = stream_coefficients.plan_adjust_backward(grads, scores, scales, shift, tanh)
+    return [forward, backward]
 
 
 def simplicials(positions: int, packed: bool) -> list[Launch]:

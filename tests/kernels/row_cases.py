@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations
 
 import torch
 from torch import Tensor
 
 from lrt_kernels import (
     Placement,
+    Sinkhorn,
     gated_product,
     inject_kv,
     merge_cache,
@@ -19,6 +21,8 @@ from lrt_kernels import (
     slot_compact,
     slot_gate,
     slot_reflect,
+    stream_adjustments,
+    stream_coefficients,
     stream_read,
     stream_score,
     stream_write,
@@ -256,4 +260,64 @@ for exact, count, iterations in (("source", 4, 20), ("destination", 3, 4)):
         ),
         gates=(0,),
         block=64,
+    )
+
+
+def matrices(n: int) -> Tensor:
+    """All permutations of n streams, as mHC-lite mixes them."""
+    return torch.stack([torch.eye(n)[list(order)] for order in permutations(range(n))])
+
+
+def beside(read: Tensor, write: Tensor, carry: Tensor) -> Tensor:
+    return torch.cat([read, write, carry.flatten(-2)], dim=-1)
+
+
+def parameters(*shapes: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    return [normal(*shape, seed=2 + i, dtype=wide(dtype)) for i, shape in enumerate(shapes)]
+
+
+for name, count, mixing, block in (
+    ("balanced, exact at the source", 4, Sinkhorn(), 64),
+    ("balanced, exact at the destination", 3, Sinkhorn(4, 1e-3, "destination"), 64),
+    ("permutations of 4", 4, matrices(4), 8),
+    ("permutations of 3", 3, matrices(3), 32),
+):
+    entries = 2 * count + (len(mixing) if isinstance(mixing, Tensor) else count**2)
+    CASES[f"stream_coefficients, {name}"] = Case(
+        "stream_coefficients",
+        lambda n, d, dtype, entries=entries: [
+            normal(n, entries, seed=1, dtype=wide(dtype)),
+            *parameters((3,), (entries,), dtype=dtype),
+        ],
+        lambda backend, scores, scale, bias, mixing=mixing: beside(
+            *stream_coefficients(
+                scores,
+                scale,
+                bias,
+                mixing.to(scores) if isinstance(mixing, Tensor) else mixing,
+                read_eps=1e-3,
+                backend=backend,
+            )
+        ),
+        gates=(0, 1, 2),
+        block=block,
+    )
+for count, shifted, tanh in ((4, True, True), (3, False, False)):
+    CASES[f"stream_adjustments, {count} streams" + ", tanh" * tanh] = Case(
+        "stream_coefficients",
+        lambda n, d, dtype, count=count, shifted=shifted: [
+            normal(n, count, 2 + count, seed=1, dtype=wide(dtype)),
+            *parameters(
+                *((count,), (count,), (count, count), (1,), (1,)),
+                *([(2 + count,)] if shifted else []),
+                dtype=dtype,
+            ),
+        ],
+        lambda backend, scores, read, write, carry, mix, strength, shift=None, tanh=tanh: beside(
+            *stream_adjustments(
+                scores, read, write, carry, mix, strength, shift, tanh, backend=backend
+            )
+        ),
+        gates=(0, 4, 5, 6),
+        block=32,
     )

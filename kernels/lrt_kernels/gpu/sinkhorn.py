@@ -19,12 +19,60 @@ TILE = 1024
 
 
 @triton.jit
-def _softmax(logits, at, inside, p_in, ACC: tl.constexpr):
-    """Softmax over the last axis; what a padded entry holds is not used."""
-    raw = tl.load(logits + at, mask=inside, other=0.0).to(ACC)
+def softmax(raw, p_in):
+    """Over the last axis; what a padded entry holds is not used."""
     raw = tl.where(p_in, raw, float("-inf"))
     power = tl.exp(raw - tl.max(raw, 2)[:, :, None])
     return power / tl.sum(power, 2)[:, :, None]
+
+
+@triton.jit
+def scales(kernel, by_row, us, vs, vector_at, step, T, EPS: tl.constexpr):
+    """u and v after T iterations, and each iteration's in a scratch where there is one."""
+    u = tl.where(by_row, 1.0, 0.0).to(kernel.dtype)
+    # Padded sums would be divisions by eps, or by zero.
+    v = tl.where(by_row, 1.0 / tl.where(by_row, tl.sum(kernel, 1) + EPS, 1.0), 0.0)
+    if us is not None:
+        tl.store(us + vector_at, u, mask=by_row)
+        tl.store(vs + vector_at, v, mask=by_row)
+    for t in range(1, T):
+        u /= tl.where(by_row, u * tl.sum(kernel * v[:, None, :], 2) + EPS, 1.0)
+        v /= tl.where(by_row, v * tl.sum(kernel * u[:, :, None], 1) + EPS, 1.0)
+        if us is not None:
+            tl.store(us + t * step + vector_at, u, mask=by_row)
+            tl.store(vs + t * step + vector_at, v, mask=by_row)
+    return u, v
+
+
+@triton.jit
+def reverse(d_out, soft, inside, by_row, us, vs, vector_at, step, T, EPS: tl.constexpr):
+    """The logits' gradient from that of the matrices and the scratch of `scales`."""
+    kernel = tl.where(inside, soft + EPS, 0.0)
+    # Ones where there is no matrix, since they divide.
+    u = tl.load(us + (T - 1) * step + vector_at, mask=by_row, other=1.0)
+    v = tl.load(vs + (T - 1) * step + vector_at, mask=by_row, other=1.0)
+    along_u = d_out * u[:, :, None]
+    d_kernel = along_u * v[:, None, :]
+    d_v = tl.sum(along_u * kernel, 1)
+    d_u = tl.sum(d_out * kernel * v[:, None, :], 2)
+    for back in range(1, T):
+        before = (T - 1 - back) * step + vector_at
+        u_before = tl.load(us + before, mask=by_row, other=1.0)
+        v_before = tl.load(vs + before, mask=by_row, other=1.0)
+        square = v * v
+        d_b = -square * d_v
+        d_v *= EPS * square / (v_before * v_before)
+        d_kernel += u[:, :, None] * d_b[:, None, :]
+        d_u += tl.sum(kernel * d_b[:, None, :], 2)
+        square = u * u
+        d_a = -square * d_u
+        d_u *= EPS * square / (u_before * u_before)
+        d_kernel += d_a[:, :, None] * v_before[:, None, :]
+        d_v += tl.sum(kernel * d_a[:, :, None], 1)
+        u, v = u_before, v_before
+    d_kernel -= (v * v * d_v)[:, None, :]
+    soft = tl.where(inside, soft, 0.0)
+    return soft * (d_kernel - tl.sum(soft * d_kernel, 2)[:, :, None])
 
 
 @triton.jit(do_not_specialize=["N", "T"])
@@ -53,19 +101,9 @@ def _forward(
     )
     vector_at = row[:, None] * SIZE + i[None, :]
     step = N.to(tl.int64) * SIZE
-    kernel = tl.where(inside, _softmax(logits, at, inside, real[:, None, :], ACC) + EPS, 0.0)
-    u = tl.where(by_row, 1.0, 0.0).to(ACC)
-    # Padded sums would be divisions by eps, or by zero.
-    v = tl.where(by_row, 1.0 / tl.where(by_row, tl.sum(kernel, 1) + EPS, 1.0), 0.0)
-    if us is not None:
-        tl.store(us + vector_at, u, mask=by_row)
-        tl.store(vs + vector_at, v, mask=by_row)
-    for t in range(1, T):
-        u /= tl.where(by_row, u * tl.sum(kernel * v[:, None, :], 2) + EPS, 1.0)
-        v /= tl.where(by_row, v * tl.sum(kernel * u[:, :, None], 1) + EPS, 1.0)
-        if us is not None:
-            tl.store(us + t * step + vector_at, u, mask=by_row)
-            tl.store(vs + t * step + vector_at, v, mask=by_row)
+    raw = tl.load(logits + at, mask=inside, other=0.0).to(ACC)
+    kernel = tl.where(inside, softmax(raw, real[:, None, :]) + EPS, 0.0)
+    u, v = scales(kernel, by_row, us, vs, vector_at, step, T, EPS)
     if out is not None:
         tl.store(out + at, kernel * u[:, :, None] * v[:, None, :], mask=inside)
 
@@ -97,34 +135,10 @@ def _backward(
     )
     vector_at = row[:, None] * SIZE + i[None, :]
     step = N.to(tl.int64) * SIZE
-    soft = _softmax(logits, at, inside, real[:, None, :], ACC)
-    kernel = tl.where(inside, soft + EPS, 0.0)
+    raw = tl.load(logits + at, mask=inside, other=0.0).to(ACC)
     d_out = tl.load(grad + at, mask=inside, other=0.0).to(ACC)
-    # Ones where there is no matrix, since they divide.
-    u = tl.load(us + (T - 1) * step + vector_at, mask=by_row, other=1.0)
-    v = tl.load(vs + (T - 1) * step + vector_at, mask=by_row, other=1.0)
-    along_u = d_out * u[:, :, None]
-    d_kernel = along_u * v[:, None, :]
-    d_v = tl.sum(along_u * kernel, 1)
-    d_u = tl.sum(d_out * kernel * v[:, None, :], 2)
-    for back in range(1, T):
-        before = (T - 1 - back) * step + vector_at
-        u_before = tl.load(us + before, mask=by_row, other=1.0)
-        v_before = tl.load(vs + before, mask=by_row, other=1.0)
-        square = v * v
-        d_b = -square * d_v
-        d_v *= EPS * square / (v_before * v_before)
-        d_kernel += u[:, :, None] * d_b[:, None, :]
-        d_u += tl.sum(kernel * d_b[:, None, :], 2)
-        square = u * u
-        d_a = -square * d_u
-        d_u *= EPS * square / (u_before * u_before)
-        d_kernel += d_a[:, :, None] * v_before[:, None, :]
-        d_v += tl.sum(kernel * d_a[:, :, None], 1)
-        u, v = u_before, v_before
-    d_kernel -= (v * v * d_v)[:, None, :]
-    soft = tl.where(inside, soft, 0.0)
-    d_raw = soft * (d_kernel - tl.sum(soft * d_kernel, 2)[:, :, None])
+    soft = softmax(raw, real[:, None, :])
+    d_raw = reverse(d_out, soft, inside, by_row, us, vs, vector_at, step, T, EPS)
     tl.store(d_logits + at, d_raw.to(d_logits.dtype.element_ty), mask=inside)
 
 
@@ -157,9 +171,9 @@ def plan_backward(
     us, vs = logits.new_empty(2, iterations, n, size)
     d_logits = torch.empty_like(logits)
     options = (logits, iterations, eps, transposed)
-    scales = {"us": us, "vs": vs}
-    again = _plan("sinkhorn scales", _forward, {**scales, "out": None}, *options)
-    tensors = {**scales, "grad": grad, "d_logits": d_logits}
+    scratch = {"us": us, "vs": vs}
+    again = _plan("sinkhorn scales", _forward, {**scratch, "out": None}, *options)
+    tensors = {**scratch, "grad": grad, "d_logits": d_logits}
     return [again, _plan("sinkhorn backward", _backward, tensors, *options)], d_logits
 
 

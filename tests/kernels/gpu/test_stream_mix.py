@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lrt_kernels import sinkhorn, stream_read, stream_score, stream_write
+from lrt_kernels import Sinkhorn, stream_coefficients, stream_read, stream_score, stream_write
 from tests.kernels.interpreter import configure, normal, on_gpu, value_and_gradients
 from tests.support.compare import rms_error
 
@@ -28,10 +28,10 @@ def unit(backend: str, n: int):
 
     def call(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         scores = stream_score(x, weight, 1e-6, backend)
-        read, write, carry = scores.split([n, n, n * n], dim=-1)
-        carry = sinkhorn(carry.unflatten(-1, (n, n)), backend=backend)
-        mixed = stream_read(x, torch.sigmoid(read), backend)
-        following = stream_write(x, carry, 2 * torch.sigmoid(write), y, backend)
+        scale, bias = scores.new_ones(3), scores.new_zeros(scores.shape[-1])
+        read, write, carry = stream_coefficients(scores, scale, bias, Sinkhorn(), backend=backend)
+        mixed = stream_read(x, read, backend)
+        following = stream_write(x, carry, write, y, backend)
         return torch.cat([mixed.unsqueeze(-2), following], dim=-2)
 
     return call
