@@ -36,6 +36,8 @@ MOVED: dict[str, Callable[[int, int], tuple[int, int]]] = {
     "stream_write, 4 streams": lambda d, e: (9 * d * e + 80, 14 * d * e + 160),
     # 16 numbers in and out; back also the gradient in. Not the scales that backward makes anew.
     "sinkhorn, 4 streams, exact at the source": lambda d, e: (128, 192),
+    # 24 numbers in and out; back also the gradient in. Not the scales that backward makes anew.
+    "stream_coefficients, balanced, exact at the source": lambda d, e: (192, 288),
 }
 
 
