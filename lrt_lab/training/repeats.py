@@ -182,14 +182,15 @@ class Repeats:
             form = Form(blind)
             key = (key, torch.is_grad_enabled(), form.add(list(args)), form.add(list(parameters)))
             dicts = list(form.dicts)
-        if not once and key not in self.met:
+        # Keys are long: every look-up hashes all of one.
+        work = self.known.get(key)
+        if work is None and not once and key not in self.met:
             self.met.add(key)
             return run(*args) if back is None else run(*args, back)
         answers: list[Any] = []
         if back is not None:
             way = gated(form.tensors)
         while True:
-            work = self.known.get(key)
             if work is None:
                 work = self.execute(run, args, parameters, form, back, answers)
                 self.known[key] = work
@@ -206,6 +207,7 @@ class Repeats:
             with torch._C.DisableTorchFunction():
                 # What was left in a dict, such as a sweep's rotary tables, is found there now.
                 key = (key, form.add(left), form.add(answers[-1]))
+            work = self.known.get(key)
 
     def execute(
         self,
