@@ -70,8 +70,8 @@ def normals(device: str, *shapes: tuple[Sequence[int], torch.dtype], seed: int =
 
 
 def step(form: Form, leaves: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-    """Forward, and the gradients of everything."""
-    torch.autograd.grad(outputs(form(*leaves)), leaves, grads)
+    """Forward, and the gradients of everything that the form has a use for."""
+    torch.autograd.grad(outputs(form(*leaves)), leaves, grads, allow_unused=True)
 
 
 def outputs(found: Tensor | Sequence[Tensor]) -> list[Tensor]:

@@ -1,7 +1,8 @@
 """Time of the operations of `lrt_kernels`, forward and backward: `make kernels-bench`.
 
 On a CPU the reference, as it is and compiled, stands beside the form that an operation is most
-often written in, in ratios of one thread's CPU time, taken in turns. On a GPU the kernels are timed
+often written in, in ratios of one thread's CPU time, taken in turns, and beside those of other
+packages that are installed (`tests.benchmarks.peers`). On a GPU the kernels are timed
 beside the reference and as a share of the rate of a copy or of a matrix product. Without a GPU
 nothing of a kernel is timed: what is printed instead is the least time that its bytes and products
 allow on a card of given rates.
@@ -22,6 +23,7 @@ from lrt_lab.store import read_json, write_json
 from lrt_lab.training.run import cpu_name
 from tests.benchmarks import row_ops
 from tests.benchmarks.kernel_cases import ON_CPU, ON_GPU, Case, Work, forms, outputs, step
+from tests.benchmarks.peers import peers
 from tests.benchmarks.timing import beside, interleaved, judge, seconds
 
 COMMITTED = Path(__file__).with_suffix(".json")
@@ -38,12 +40,19 @@ def runs(case: Case, device: str, backends: Sequence[str]) -> dict[str, Callable
     leaves = case.leaves(device)
     with torch.no_grad():
         grads = [torch.ones_like(x) for x in outputs(case.call(*leaves))]
-    found = {
-        name: partial(step, form, leaves, grads)
-        for name, form in forms(case, BASELINE, backends).items()
-    }
-    for run in found.values():
-        run()
+    found = {}
+    for name, form in forms(case, BASELINE, backends).items():
+        found[name] = partial(step, form, leaves, grads)
+        found[name]()
+    for name, form in peers(case.op, device).items():
+        run = partial(step, form, leaves, grads)
+        try:
+            run()
+        except Exception as error:
+            # Another package may not support this card, this Triton or this size.
+            print(f"\n{case.op}: {name} is left out: {' '.join(str(error).split())}")
+            continue
+        found[name] = run
     return found
 
 

@@ -21,6 +21,7 @@ from tests.benchmarks.kernel_cases import (
     stream_scores,
 )
 from tests.benchmarks.kernels import COMMITTED, COPY_RATE, GPU_TOKENS, predicted
+from tests.benchmarks.peers import peers
 from tests.kernels.row_cases import CASES
 
 #: So many that what all share is little beside them.
@@ -40,6 +41,22 @@ def test_both_forms_are_the_same_operation(case: Case) -> None:
     leaves = case.leaves("cpu")
     for ours, naive in zip(outputs(case.call(*leaves)), outputs(case.naive(*leaves)), strict=True):
         torch.testing.assert_close(ours, naive, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.op)
+def test_peers_are_the_same_operation(case: Case) -> None:
+    """Other packages' references, where they are installed."""
+    forms = peers(case.op, "cpu")
+    if not forms:
+        pytest.skip("no other package that has it is installed")
+    leaves = case.leaves("cpu")
+    if case.op == "depth_read":
+        # Theirs have one query for all sources and no bias.
+        *values, query, bias = leaves
+        leaves = [*values, query[:1].expand_as(query), torch.zeros_like(bias)]
+    for form in forms.values():
+        for ours, theirs in zip(outputs(case.call(*leaves)), outputs(form(*leaves)), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_bytes_of_a_read() -> None:
