@@ -1,4 +1,4 @@
-"""Torch without its compiler and its symbols, which take longer to import than models to price.
+"""Torch without its compiler and its symbols: they take longer to import than a model to price.
 
 On the meta device torch computes shapes in Python, in functions that ask the compiler, when they
 are first called, to leave them alone, and that ask whether a size is a symbol. Where nothing has
@@ -59,7 +59,9 @@ class _Absent(ModuleType):
 
 
 def _equal(x: Any, y: Any) -> bool:
-    # True of sizes like 1 == 1, wherever they are nested.
+    """Of sizes, or of sequences of any kind of them."""
+    if isinstance(x, (list, tuple)) and isinstance(y, (list, tuple)):
+        return len(x) == len(y) and all(map(_equal, x, y))
     return bool(x == y)
 
 
