@@ -149,10 +149,7 @@ def test_the_form_is_the_one_that_torch_finds(
     guess = KNOWN[op](args, named)
     if guess is None:
         return
-    try:
-        found = op(*args, **named)
-    except NotImplementedError:
-        pytest.fail(f"torch has no {op} of these, yet a form is known")
+    found = op(*args, **named)
     for mine, theirs in zip(several(guess), several(found), strict=True):
         assert mine.is_meta
         assert mine.shape == theirs.shape
