@@ -104,6 +104,8 @@ class _Sums(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         counter, n, r = ctx.counter, ctx.form.numel(), ctx.shape[:-2].numel()
         graded = sum(grad is not None for grad in grads)
+        if not graded:
+            return (None,) * len(ctx.needs_input_grad)
         _, weighs, *wanted = ctx.needs_input_grad
         count = sum(wanted)
         later = sum(wanted[1:])

@@ -2,7 +2,8 @@
 
 Torch runs a decomposition, or a dozen checks of symbols, to find a shape: up to a millisecond for
 an operation, and most of what a pricing takes. Here an operation is a function of its arguments
-that makes the output, or that returns None where it does not know, and torch is asked.
+that makes the output, or that returns None where it does not know, and torch is asked. What does
+not fit together is not known either, so that torch refuses it.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ def fresh(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def joint(shapes: Sequence[Sequence[int]]) -> list[int]:
-    """The shape that all of these broadcast to."""
+def joint(shapes: Sequence[Sequence[int]]) -> list[int] | None:
+    """The shape that all of these broadcast to, if they do."""
     found = [1] * max(map(len, shapes))
     for shape in shapes:
         for place, size in enumerate(shape, len(found) - len(shape)):
             if size != 1:
+                if found[place] not in (1, size):
+                    return None
                 found[place] = size
     return found
 
@@ -92,25 +95,26 @@ def pointwise(args: Sequence[Any], named: Mapping[str, Any], whole: bool = False
     for x in given:
         if list(x.shape) == shape:
             return blank(x)
-    return fresh(shape, first.dtype) if all(x.is_contiguous() for x in given) else None
+    return broadcast(given, first.dtype)
+
+
+def broadcast(given: Sequence[Tensor], dtype: torch.dtype) -> Tensor | None:
+    """Of the common shape of tensors that are in one piece each."""
+    if not all(x.is_meta and x.is_contiguous() for x in given):
+        return None
+    shape = joint([x.shape for x in given])
+    return None if shape is None else fresh(shape, dtype)
 
 
 def compared(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     """Truth values of the common shape."""
-    given = [a for a in args if isinstance(a, Tensor)]
-    if not all(x.is_meta and x.is_contiguous() for x in given):
-        return None
-    return fresh(joint([x.shape for x in given]), torch.bool)
+    return broadcast([a for a in args if isinstance(a, Tensor)], torch.bool)
 
 
 def chosen(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     """One of two tensors, entry by entry."""
-    _, *given = args
-    if not all(isinstance(x, Tensor) and x.is_meta and x.is_contiguous() for x in args):
-        return None
-    if given[0].dtype != given[1].dtype:
-        return None
-    return fresh(joint([x.shape for x in args]), given[0].dtype)
+    _, one, other = args
+    return broadcast(args, one.dtype) if one.dtype == other.dtype else None
 
 
 def first(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
@@ -139,19 +143,38 @@ def filled(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
     return blank(own)
 
 
-def in_place(args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The first input itself."""
-    return args[0] if args[0].is_meta else None
+def in_place(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """The first input itself, which the others broadcast to."""
+    own: Tensor = args[0]
+    given = [a for a in args if isinstance(a, Tensor)]
+    fits = all(x.is_meta for x in given) and joint([x.shape for x in given]) == [*own.shape]
+    return own if fits else None
+
+
+def product_in_place(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
+    """The first input itself, of a product's shape."""
+    own, a, b = args
+    fits = all(x.is_meta for x in args) and product(a, b) == (*own.shape,)
+    return own if fits else None
+
+
+def product(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
+    """The shape of a product of matrices, or of as many as there are."""
+    if a.dim() != b.dim() or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        return None
+    return (*a.shape[:-1], b.shape[-1])
 
 
 def shaped(
-    shape: Callable[..., Sequence[int]], args: Sequence[Any], named: Mapping[str, Any]
+    shape: Callable[..., Sequence[int] | None], args: Sequence[Any], named: Mapping[str, Any]
 ) -> Tensor | None:
     """In one piece, of the inputs' type."""
-    given = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+    own = args[0] if isinstance(args[0], (list, tuple)) else args
+    given = [x for x in own if isinstance(x, Tensor)]
     if not all(x.is_meta and x.dtype == given[0].dtype for x in given) or named.get("dtype"):
         return None
-    return fresh(shape(*args), given[0].dtype)
+    found = shape(*args)
+    return None if found is None else fresh(found, given[0].dtype)
 
 
 def reduced(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None:
@@ -196,10 +219,14 @@ def on_meta(named: Mapping[str, Any]) -> bool:
     return torch.device(named.get("device") or "cpu").type == "meta"
 
 
-def joined(tensors: Sequence[Tensor], dim: int = 0) -> list[int]:
+def joined(tensors: Sequence[Tensor], dim: int = 0) -> list[int] | None:
     """The shape of tensors one after the other."""
     shape = list(tensors[0].shape)
-    shape[dim] = sum(x.shape[dim] for x in tensors)
+    place = dim % len(shape)
+    for x in tensors[1:]:
+        if [*x.shape[:place], *x.shape[place + 1 :]] != shape[:place] + shape[place + 1 :]:
+            return None
+    shape[place] = sum(x.shape[place] for x in tensors)
     return shape
 
 
@@ -211,9 +238,11 @@ def concatenated(args: Sequence[Any], named: Mapping[str, Any]) -> Tensor | None
     return shaped(joined, args, named)
 
 
-def stacked(tensors: Sequence[Tensor], dim: int = 0) -> list[int]:
+def stacked(tensors: Sequence[Tensor], dim: int = 0) -> list[int] | None:
     """The shape of a stack."""
     shape = list(tensors[0].shape)
+    if any(list(x.shape) != shape for x in tensors):
+        return None
     shape.insert(dim % (len(shape) + 1), len(tensors))
     return shape
 
@@ -282,10 +311,11 @@ KNOWN: dict[Any, Known] = {
     aten.cumsum.default: rowwise,
     aten.linalg_vector_norm.default: length,
     aten.masked_fill.Scalar: filled,
-    **dict.fromkeys((aten.add_.Tensor, aten.addmm_.default, aten.mul_.Tensor), in_place),
+    **dict.fromkeys((aten.add_.Tensor, aten.mul_.Tensor), in_place),
+    aten.addmm_.default: product_in_place,
     **dict.fromkeys((aten.mean.dim, aten.sum.dim_IntList), reduced),
     aten.arange.start: rising,
-    aten.bmm.default: partial(shaped, lambda a, b: (*a.shape[:2], b.shape[2])),
+    **dict.fromkeys((aten.bmm.default, aten.mm.default), partial(shaped, product)),
     aten.cat.default: concatenated,
     aten.eye.default: identity,
     **dict.fromkeys((aten._log_softmax.default, aten._softmax.default), softmax),
@@ -293,7 +323,6 @@ KNOWN: dict[Any, Known] = {
         (aten._log_softmax_backward_data.default, aten._softmax_backward_data.default),
         softmax_backward,
     ),
-    aten.mm.default: partial(shaped, lambda a, b: (a.shape[0], b.shape[1])),
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss_forward.default: nll_loss,
     aten.select_backward.default: partial(shaped, lambda grad, shape, *_: shape),

@@ -178,6 +178,29 @@ def test_most_of_these_are_known() -> None:
     assert set(known) == set(KNOWN) - IN_PLACE
 
 
+MISFITS = {
+    aten.add.Tensor: (x(2, 3), x(2, 4)),
+    aten.add_.Tensor: (x(2, 1), x(2, 4)),
+    aten.addcmul.default: (x(2, 3), x(2, 3), x(4)),
+    aten.addmm_.default: (x(2, 5), x(2, 3), x(3, 4)),
+    aten.bmm.default: (x(5, 2, 3), x(4, 3, 4)),
+    aten.cat.default: ([x(2, 3), x(2, 4)], 0),
+    aten.eq.Tensor: (x(2, 3), x(2, 4)),
+    aten.masked_fill.Scalar: (x(2, 3), x(4, 3, dtype=torch.bool), 0.0),
+    aten.mm.default: (x(2, 3), x(4, 5)),
+    aten.mul_.Tensor: (x(3), x(2, 3)),
+    aten.stack.default: ([x(2, 3), x(2, 4)], 0),
+    aten.where.self: (x(3, dtype=torch.bool), x(2), x(2)),
+}
+
+
+@pytest.mark.parametrize(("op", "args"), MISFITS.items(), ids=map(str, MISFITS))
+def test_what_does_not_fit_is_left_to_torch(op: Any, args: tuple[Any, ...]) -> None:
+    assert KNOWN[op](args, {}) is None
+    with pytest.raises((RuntimeError, ValueError)):
+        op(*args)
+
+
 def test_in_place_returns_what_it_is_given() -> None:
     own = x(3)
     assert KNOWN[aten.add_.Tensor]((own, x(3)), {}) is own
